@@ -74,7 +74,9 @@ export default defineConfig(
         'error',
         {
           paths: [{ name: '@runplane/database/testing', message: 'Only spec files, tests/ and bench/ may use the test database.' }],
-          patterns: [{ group: ['./testing', './testing/*', '../testing', '../testing/*'], message: 'Only spec files may use the test database.' }],
+          patterns: [
+            { group: ['./testing', './testing/*', '../testing', '../testing/*'], message: 'Only spec files may use the test database.' },
+          ],
         },
       ],
     },
