@@ -1,0 +1,310 @@
+import { DomainError } from './domain-error';
+
+// One class per situation. A new one needs a line in apps/api/src/error-status.ts, or the app does not compile; docs/errors.md is printed from here.
+
+/** The input does not have the shape that the operation documents. */
+export class InvalidRequest extends DomainError<'invalid_request', { issues: readonly { path: string; message: string }[] }> {
+  readonly code = 'invalid_request';
+}
+
+/** A JSON value breaks the boundary rule of normalizeJson. */
+export class InvalidJson extends DomainError<'invalid_json', { path: string; reason: string }> {
+  readonly code = 'invalid_json';
+}
+
+/** A value is larger than its limit. */
+export class PayloadTooLarge extends DomainError<'payload_too_large', { bytesMax: number }> {
+  readonly code = 'payload_too_large';
+}
+
+/** An id or key is empty, too long or has characters that identifiers must not have. */
+export class InvalidIdentifier extends DomainError<'invalid_identifier', { reason: string }> {
+  readonly code = 'invalid_identifier';
+}
+
+/** A cursor is malformed, or was made for another list or filter: start again without one. */
+export class InvalidCursor extends DomainError<'invalid_cursor', { reason: string }> {
+  readonly code = 'invalid_cursor';
+}
+
+/** Turns and steers need an idempotency key (HTTP: the header Idempotency-Key). */
+export class IdempotencyKeyRequired extends DomainError<'idempotency_key_required', Record<string, never>> {
+  readonly code = 'idempotency_key_required';
+  constructor(message = 'Turns and steers need an idempotency key (HTTP: the header Idempotency-Key).', options?: ErrorOptions) {
+    super(message, {}, options);
+  }
+}
+
+/** Only the server writes events of this type or phase. */
+export class ReservedEventType extends DomainError<'reserved_event_type', { type: string; phase?: string }> {
+  readonly code = 'reserved_event_type';
+}
+
+/** An event names a command that does not belong to its run. */
+export class CommandNotOfRun extends DomainError<'command_not_of_run', { commandId: string }> {
+  readonly code = 'command_not_of_run';
+}
+
+/** No valid credential came with the call. */
+export class Unauthenticated extends DomainError<'unauthenticated', Record<string, never>> {
+  readonly code = 'unauthenticated';
+  constructor(message = 'No valid credential came with the call.', options?: ErrorOptions) {
+    super(message, {}, options);
+  }
+}
+
+/** The credential lacks the scope that the operation needs. */
+export class Forbidden extends DomainError<'forbidden', { scope: string }> {
+  readonly code = 'forbidden';
+}
+
+/** No such tenant: create it first (CLI: `runplane tenants create`). */
+export class TenantNotFound extends DomainError<'tenant_not_found', { tenantId: string }> {
+  readonly code = 'tenant_not_found';
+}
+
+/** No such run for this tenant. */
+export class RunNotFound extends DomainError<'run_not_found', { runId: string }> {
+  readonly code = 'run_not_found';
+}
+
+/** No such command for this tenant. */
+export class CommandNotFound extends DomainError<'command_not_found', { commandId: string }> {
+  readonly code = 'command_not_found';
+}
+
+/** The command has no dispatch intent. */
+export class IntentNotFound extends DomainError<'intent_not_found', { commandId: string }> {
+  readonly code = 'intent_not_found';
+}
+
+/** No such session for this tenant. */
+export class SessionNotFound extends DomainError<'session_not_found', { sessionId: string }> {
+  readonly code = 'session_not_found';
+}
+
+/** No such runner for this tenant. */
+export class RunnerNotFound extends DomainError<'runner_not_found', { runnerId: string }> {
+  readonly code = 'runner_not_found';
+}
+
+/** No such API key. */
+export class ApiKeyNotFound extends DomainError<'api_key_not_found', { keyId: string }> {
+  readonly code = 'api_key_not_found';
+}
+
+/** No such route: GET /openapi.json lists them. */
+export class RouteNotFound extends DomainError<'route_not_found', { path: string }> {
+  readonly code = 'route_not_found';
+}
+
+/** The same key or reserved id was used before with other content. */
+export class IdempotencyConflict extends DomainError<'idempotency_conflict', { resource: string; id: string }> {
+  readonly code = 'idempotency_conflict';
+}
+
+/** The run has ended; nothing can be added to it. */
+export class RunClosed extends DomainError<'run_closed', { runId: string; status: string; runFailureKind: string | null }> {
+  readonly code = 'run_closed';
+}
+
+/** The run is being cancelled and takes no new work. */
+export class RunCancelling extends DomainError<'run_cancelling', { runId: string }> {
+  readonly code = 'run_cancelling';
+  override readonly failureKind = 'cancelled';
+}
+
+/** Another runner holds the run under a live lease. */
+export class RunClaimed extends DomainError<'run_claimed', { runId: string; claimedBy: string | null; leaseRemainingMs: number }> {
+  readonly code = 'run_claimed';
+  override readonly failureKind = 'runner-lease-conflict';
+  override readonly retryable = true;
+}
+
+/** The claim that this epoch names is over: stop working on the run. */
+export class LeaseLost extends DomainError<'lease_lost', { runId: string; epoch: number; currentEpoch: number }> {
+  readonly code = 'lease_lost';
+  override readonly failureKind = 'runner-lease-conflict';
+}
+
+/** The lease ended before this call: an ended lease is not prolonged, claim the run anew or stop. */
+export class LeaseExpired extends DomainError<'lease_expired', { runId: string; epoch: number }> {
+  readonly code = 'lease_expired';
+  override readonly failureKind = 'runner-lease-conflict';
+}
+
+/** A batch is missing: send the batch with the expected producer sequence first. */
+export class ProducerGap extends DomainError<'producer_gap', { expected: number; received: number }> {
+  readonly code = 'producer_gap';
+}
+
+/** The producer sequence was used before for other events. */
+export class ProducerConflict extends DomainError<'producer_conflict', { producerSequence: number }> {
+  readonly code = 'producer_conflict';
+}
+
+/** The command has ended with another outcome. */
+export class CommandClosed extends DomainError<'command_closed', { commandId: string; state: string }> {
+  readonly code = 'command_closed';
+}
+
+/** Nobody has asked to cancel this run or command. */
+export class NoCancelRequested extends DomainError<'no_cancel_requested', { runId: string }> {
+  readonly code = 'no_cancel_requested';
+}
+
+/** The session has an open turn. */
+export class SessionBusy extends DomainError<'session_busy', { sessionId: string; runId: string; commandId: string; holder: string | null; leaseRemainingMs: number | null; staleInMs: number | null }> {
+  readonly code = 'session_busy';
+  override readonly retryable = true;
+}
+
+/** The session belongs to another project or backend profile. */
+export class SessionBoundary extends DomainError<'session_boundary', { sessionId: string; field: string }> {
+  readonly code = 'session_boundary';
+}
+
+/** The session's active pair does not fit its run and command: tell the operator. */
+export class SessionProjectionBroken extends DomainError<'session_projection_broken', { sessionId: string }> {
+  readonly code = 'session_projection_broken';
+  override readonly failureKind = 'infra-failed';
+}
+
+/** There is no open turn that could take a steer. */
+export class NoReceivableTurn extends DomainError<'no_receivable_turn', { runId: string }> {
+  readonly code = 'no_receivable_turn';
+}
+
+/** The dispatch intent is no longer held by this dispatcher. */
+export class StaleDispatchClaim extends DomainError<'stale_dispatch_claim', { intentId: string; epoch: number }> {
+  readonly code = 'stale_dispatch_claim';
+  override readonly failureKind = 'runner-lease-conflict';
+}
+
+/** The cursor belongs to another store or lies below the retention floor: go on from oldestCursor. */
+export class CursorExpired extends DomainError<'cursor_expired', { oldestCursor: string; reason: 'other-store' | 'below-retention' }> {
+  readonly code = 'cursor_expired';
+}
+
+/** joinTransaction needs an open transaction: BEGIN first. */
+export class NotInTransaction extends DomainError<'not_in_transaction', Record<string, never>> {
+  readonly code = 'not_in_transaction';
+  constructor(message = 'joinTransaction needs an open transaction: BEGIN first.', options?: ErrorOptions) {
+    super(message, {}, options);
+  }
+}
+
+/** joinTransaction needs READ COMMITTED. */
+export class WrongIsolation extends DomainError<'wrong_isolation', { isolation: string }> {
+  readonly code = 'wrong_isolation';
+}
+
+/** A row stayed locked by another transaction for too long: repeat the call. */
+export class LockTimeout extends DomainError<'lock_timeout', Record<string, never>> {
+  readonly code = 'lock_timeout';
+  override readonly failureKind = 'infra-failed';
+  override readonly retryable = true;
+  constructor(message = 'A row stayed locked by another transaction for too long: repeat the call.', options?: ErrorOptions) {
+    super(message, {}, options);
+  }
+}
+
+/** No database connection became free in time: repeat the call. */
+export class PoolTimeout extends DomainError<'pool_timeout', Record<string, never>> {
+  readonly code = 'pool_timeout';
+  override readonly failureKind = 'infra-failed';
+  override readonly retryable = true;
+  constructor(message = 'No database connection became free in time: repeat the call.', options?: ErrorOptions) {
+    super(message, {}, options);
+  }
+}
+
+/** Concurrent transactions stood in each other's way: repeat the call. */
+export class TransactionConflict extends DomainError<'transaction_conflict', { attempts: number }> {
+  readonly code = 'transaction_conflict';
+  override readonly failureKind = 'infra-failed';
+  override readonly retryable = true;
+}
+
+/** The database did not answer; nothing was written: repeat the call. */
+export class DatabaseUnavailable extends DomainError<'database_unavailable', Record<string, never>> {
+  readonly code = 'database_unavailable';
+  override readonly failureKind = 'infra-failed';
+  override readonly retryable = true;
+  constructor(message = 'The database did not answer; nothing was written: repeat the call.', options?: ErrorOptions) {
+    super(message, {}, options);
+  }
+}
+
+/** The connection broke while the write was being committed: repeat the call with the same key or producer sequence. */
+export class OutcomeUnknown extends DomainError<'outcome_unknown', Record<string, never>> {
+  readonly code = 'outcome_unknown';
+  override readonly failureKind = 'infra-failed';
+  override readonly retryable = true;
+  constructor(message = 'The connection broke while the write was being committed: repeat the call with the same key or producer sequence.', options?: ErrorOptions) {
+    super(message, {}, options);
+  }
+}
+
+/** This process serves as many waiting requests as it may: repeat the call. */
+export class Overloaded extends DomainError<'overloaded', { waitersMax: number }> {
+  readonly code = 'overloaded';
+  override readonly failureKind = 'infra-failed';
+  override readonly retryable = true;
+}
+
+/** This process is shutting down: repeat the call. */
+export class ShuttingDown extends DomainError<'shutting_down', Record<string, never>> {
+  readonly code = 'shutting_down';
+  override readonly failureKind = 'infra-failed';
+  override readonly retryable = true;
+  constructor(message = 'This process is shutting down: repeat the call.', options?: ErrorOptions) {
+    super(message, {}, options);
+  }
+}
+
+export type RunplaneError =
+  | InvalidRequest
+  | InvalidJson
+  | PayloadTooLarge
+  | InvalidIdentifier
+  | InvalidCursor
+  | IdempotencyKeyRequired
+  | ReservedEventType
+  | CommandNotOfRun
+  | Unauthenticated
+  | Forbidden
+  | TenantNotFound
+  | RunNotFound
+  | CommandNotFound
+  | IntentNotFound
+  | SessionNotFound
+  | RunnerNotFound
+  | ApiKeyNotFound
+  | RouteNotFound
+  | IdempotencyConflict
+  | RunClosed
+  | RunCancelling
+  | RunClaimed
+  | LeaseLost
+  | LeaseExpired
+  | ProducerGap
+  | ProducerConflict
+  | CommandClosed
+  | NoCancelRequested
+  | SessionBusy
+  | SessionBoundary
+  | SessionProjectionBroken
+  | NoReceivableTurn
+  | StaleDispatchClaim
+  | CursorExpired
+  | NotInTransaction
+  | WrongIsolation
+  | LockTimeout
+  | PoolTimeout
+  | TransactionConflict
+  | DatabaseUnavailable
+  | OutcomeUnknown
+  | Overloaded
+  | ShuttingDown;
+export type ErrorCode = RunplaneError['code'];

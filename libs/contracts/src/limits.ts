@@ -1,0 +1,49 @@
+/** Every limit that crosses the wire, once, with its unit last. SQL gets them as parameters; CHECK constraints repeat some. */
+
+export const EVENT_BYTES_MAX = 1024 * 1024;
+/** A call's events together; the event log stays readable in one response. */
+export const APPEND_BYTES_MAX = 4 * 1024 * 1024;
+export const APPEND_EVENTS_MAX = 500;
+export const COMMAND_PAYLOAD_BYTES_MAX = 1024 * 1024;
+export const HTTP_BODY_BYTES_MAX = 5 * 1024 * 1024;
+/** Policies, workspace references and the like are configuration, not content. */
+export const REFERENCE_BYTES_MAX = 64 * 1024;
+export const JSON_DEPTH_MAX = 64;
+export const IDENTIFIER_BYTES_MAX = 200;
+export const REASON_CODE_POINTS_MAX = 500;
+export const FAILURE_MESSAGE_CODE_POINTS_MAX = 2000;
+export const TITLE_CODE_POINTS_MAX = 120;
+export const SEARCH_CODE_POINTS_MAX = 200;
+
+export const LIST_ROWS_DEFAULT = 50;
+export const LIST_ROWS_MAX = 200;
+export const RUN_LIST_ROWS_DEFAULT = 25;
+export const RUN_LIST_ROWS_MAX = 100;
+export const EVENT_LIST_ROWS_DEFAULT = 100;
+export const EVENT_LIST_ROWS_MAX = 500;
+/** A page of the feed never reads further than this, so that a filter cannot make one call scan the whole table. */
+export const FEED_SCAN_ROWS_MAX = 10_000;
+
+/** Below the 60 s at which common proxies cut an idle request. */
+export const WAIT_SECONDS_MAX = 30;
+
+export const CLAIM_LEASE_MS_MIN = 5_000;
+export const CLAIM_LEASE_MS_DEFAULT = 30_000;
+export const CLAIM_LEASE_MS_MAX = 600_000;
+/** A dispatched run that nobody claimed by then is stale: its program never started. */
+export const CLAIM_DEADLINE_MS_DEFAULT = 300_000;
+export const CANCEL_GRACE_MS_DEFAULT = 30_000;
+export const CANCEL_GRACE_MS_MAX = 600_000;
+
+export const RUN_ATTEMPTS_MAX_DEFAULT = 3;
+export const RUN_ATTEMPTS_MAX = 20;
+export const DISPATCH_ATTEMPTS_MAX = 8;
+export const DISPATCH_LEASE_MS = 30_000;
+export const DISPATCH_BACKOFF_MS_MIN = 1_000;
+export const DISPATCH_BACKOFF_MS_MAX = 300_000;
+export const CLAIM_BATCH_ROWS_MAX = 100;
+/** Diagnostics of refused writes: at most one per runner, epoch and this time. */
+export const REFUSAL_RECORD_EVERY_MS = 60_000;
+
+/** Outbox rows are spread over this many shards by a stable hash of the partition key; changing it re-maps every key. */
+export const OUTBOX_SHARDS = 32;

@@ -1,0 +1,137 @@
+/**
+ * States and transitions as data. The arrays are the source of the TypeScript types; the database's enums repeat them
+ * (tests/contract/schema.spec.ts compares), docs/state-machines.md is printed from the tables, `is…` questions are derived from them.
+ * A table reads: from → to: the operations that do it.
+ */
+type Transitions<State extends string> = Readonly<Record<State, Partial<Record<State, readonly string[]>>>>;
+
+/** Born `pending` by createRun; `claimed` by a runner; `cancelling` until the runner, a deadline or a dead lease ends it. */
+export const RUN_STATES = ['pending', 'claimed', 'cancelling', 'completed', 'failed', 'blocked', 'cancelled'] as const;
+export type RunState = (typeof RUN_STATES)[number];
+export const RUN_TRANSITIONS = {
+  pending: {
+    claimed: ['claimRun'],
+    failed: ['terminalizeDispatchIntent', 'failUnclaimedRunsOnce', 'admitTurn'],
+    cancelled: ['cancelRun'],
+  },
+  claimed: {
+    pending: ['sweepLostRunnersOnce'],
+    claimed: ['claimRun'],
+    cancelling: ['cancelRun'],
+    completed: ['finishRun'],
+    failed: ['finishRun', 'sweepLostRunnersOnce', 'admitTurn'],
+    blocked: ['finishRun'],
+    cancelled: ['finishRun', 'cancelRun'],
+  },
+  cancelling: {
+    completed: ['finishRun'],
+    failed: ['finishRun'],
+    blocked: ['finishRun'],
+    cancelled: ['finishRun', 'cancelRun', 'sweepCancelDeadlinesOnce', 'sweepLostRunnersOnce', 'admitTurn'],
+  },
+  completed: {},
+  failed: {},
+  blocked: {},
+  cancelled: {},
+} as const satisfies Transitions<RunState>;
+
+export const COMMAND_STATES = ['pending', 'acknowledged', 'completed', 'failed', 'cancelled'] as const;
+export type CommandState = (typeof COMMAND_STATES)[number];
+export const COMMAND_TRANSITIONS = {
+  pending: {
+    acknowledged: ['ackCommand'],
+    completed: ['finishCommand', 'closeRun'],
+    failed: ['finishCommand', 'closeRun'],
+    cancelled: ['finishCommand', 'cancelCommand', 'sweepCancelDeadlinesOnce', 'closeRun'],
+  },
+  acknowledged: {
+    pending: ['sweepLostRunnersOnce'],
+    completed: ['finishCommand', 'closeRun'],
+    failed: ['finishCommand', 'closeRun'],
+    cancelled: ['finishCommand', 'cancelCommand', 'sweepCancelDeadlinesOnce', 'closeRun'],
+  },
+  completed: {},
+  failed: {},
+  cancelled: {},
+} as const satisfies Transitions<CommandState>;
+
+/** `dispatching` is held by one dispatcher under a lease; `retry` waits for its back-off. */
+export const INTENT_STATES = ['pending', 'dispatching', 'retry', 'dispatched', 'failed', 'cancelled'] as const;
+export type IntentState = (typeof INTENT_STATES)[number];
+export const INTENT_TRANSITIONS = {
+  pending: { dispatching: ['claimDispatchIntents'], cancelled: ['closeRun', 'finishCommand', 'cancelCommand'] },
+  retry: { dispatching: ['claimDispatchIntents'], cancelled: ['closeRun', 'finishCommand', 'cancelCommand'] },
+  dispatching: {
+    dispatching: ['claimDispatchIntents'],
+    dispatched: ['completeDispatchIntent'],
+    retry: ['retryDispatchIntent'],
+    failed: ['terminalizeDispatchIntent'],
+    cancelled: ['closeRun', 'finishCommand', 'cancelCommand'],
+  },
+  dispatched: {},
+  failed: {},
+  cancelled: {},
+} as const satisfies Transitions<IntentState>;
+
+export const SESSION_STATES = ['idle', 'running', 'terminal'] as const;
+export type SessionState = (typeof SESSION_STATES)[number];
+export const SESSION_TRANSITIONS = {
+  idle: { running: ['admitTurn', 'createCommand'] },
+  running: { terminal: ['closeRun', 'finishCommand', 'cancelCommand'] },
+  terminal: { running: ['admitTurn', 'createCommand'] },
+} as const satisfies Transitions<SessionState>;
+
+export const CANCEL_STAGES = ['accepted', 'persisted', 'delivered', 'aborting', 'fenced', 'terminalized'] as const;
+export type CancelStage = (typeof CANCEL_STAGES)[number];
+export const CANCEL_STAGE_TRANSITIONS = {
+  accepted: { persisted: ['cancelRun', 'cancelCommand'] },
+  persisted: {
+    delivered: ['acknowledgeCancel', 'heartbeat'],
+    fenced: ['sweepCancelDeadlinesOnce', 'sweepLostRunnersOnce', 'cancelRun', 'cancelCommand'],
+    terminalized: ['closeRun', 'cancelCommand', 'finishCommand'],
+  },
+  delivered: {
+    aborting: ['acknowledgeCancel'],
+    fenced: ['sweepCancelDeadlinesOnce', 'sweepLostRunnersOnce'],
+    terminalized: ['closeRun', 'finishCommand'],
+  },
+  aborting: {
+    fenced: ['sweepCancelDeadlinesOnce', 'sweepLostRunnersOnce'],
+    terminalized: ['closeRun', 'finishCommand'],
+  },
+  fenced: { terminalized: ['closeRun', 'cancelCommand'] },
+  terminalized: {},
+} as const satisfies Transitions<CancelStage>;
+
+export const CANCEL_TARGET_KINDS = ['run', 'command', 'session', 'task'] as const;
+export type CancelTargetKind = (typeof CANCEL_TARGET_KINDS)[number];
+
+export const RUNNER_LOST_POLICIES = ['fail', 'requeue'] as const;
+export type RunnerLostPolicy = (typeof RUNNER_LOST_POLICIES)[number];
+
+export const DISPATCH_OUTCOMES = ['created', 'adopted', 'active-runner'] as const;
+export type DispatchOutcome = (typeof DISPATCH_OUTCOMES)[number];
+
+/** How a run can end, in the words of its terminal state. */
+export const TERMINAL_STATUSES = ['completed', 'failed', 'blocked', 'cancelled'] as const;
+export type TerminalStatus = (typeof TERMINAL_STATUSES)[number];
+
+function finalStates<State extends string>(table: Transitions<State>): readonly State[] {
+  return (Object.keys(table) as State[]).filter((state) => Object.keys(table[state]).length === 0);
+}
+const has = <T extends string>(list: readonly T[], state: string): boolean => (list as readonly string[]).includes(state);
+
+export const FINAL_RUN_STATES = finalStates<RunState>(RUN_TRANSITIONS);
+export const OPEN_RUN_STATES = RUN_STATES.filter((state) => !has(FINAL_RUN_STATES, state));
+export const FINAL_COMMAND_STATES = finalStates<CommandState>(COMMAND_TRANSITIONS);
+export const OPEN_COMMAND_STATES = COMMAND_STATES.filter((state) => !has(FINAL_COMMAND_STATES, state));
+export const OPEN_INTENT_STATES = INTENT_STATES.filter((state) => !has(finalStates<IntentState>(INTENT_TRANSITIONS), state));
+
+export const isFinalRun = (state: RunState): state is TerminalStatus => has(FINAL_RUN_STATES, state);
+export const isFinalCommand = (state: CommandState): boolean => has(FINAL_COMMAND_STATES, state);
+export const isOpenIntent = (state: IntentState): boolean => has(OPEN_INTENT_STATES, state);
+
+/** A command has no state `blocked`: the report closes it as failed and keeps the failure kind. */
+export function commandStateOf(outcome: TerminalStatus): 'completed' | 'failed' | 'cancelled' {
+  return outcome === 'blocked' ? 'failed' : outcome;
+}
