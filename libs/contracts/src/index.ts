@@ -7,6 +7,7 @@ export * from './identifiers';
 export * from './json';
 export * from './limits';
 export * from './partition';
+export * from './process-job';
 export * from './redact';
 export * from './resources';
 export * from './states';
