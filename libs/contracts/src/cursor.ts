@@ -68,5 +68,8 @@ function malformed(): InvalidCursor {
 }
 
 function invalid(reason: string): InvalidCursor {
-  return new InvalidCursor(`${reason[0]?.toUpperCase()}${reason.slice(1)}: pass a cursor unchanged, with the filter it came from, or start again without one.`, { reason });
+  return new InvalidCursor(
+    `${reason[0]?.toUpperCase()}${reason.slice(1)}: pass a cursor unchanged, with the filter it came from, or start again without one.`,
+    { reason },
+  );
 }

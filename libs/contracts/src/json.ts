@@ -58,7 +58,11 @@ export function setOwn<T>(object: Record<string, T>, key: string, value: T): voi
 export function isPlainObject(value: unknown): value is Record<string, unknown> {
   if (typeof value !== 'object' || value === null || Array.isArray(value)) return false;
   const prototype: unknown = Object.getPrototypeOf(value);
-  return prototype === null || prototype === Object.prototype || (Object.getPrototypeOf(prototype) === null && Object.hasOwn(prototype as object, 'isPrototypeOf'));
+  return (
+    prototype === null ||
+    prototype === Object.prototype ||
+    (Object.getPrototypeOf(prototype) === null && Object.hasOwn(prototype as object, 'isPrototypeOf'))
+  );
 }
 
 function normalize(value: unknown, walk: Walk): JsonValue {
@@ -123,7 +127,9 @@ function refused(walk: Walk, reason: string): InvalidJson {
 }
 
 function tooLarge(bytesMax: number): PayloadTooLarge {
-  return new PayloadTooLarge(`The JSON value is larger than ${bytesMax} bytes of UTF-8: send less, or a reference to where it is kept.`, { bytesMax });
+  return new PayloadTooLarge(`The JSON value is larger than ${bytesMax} bytes of UTF-8: send less, or a reference to where it is kept.`, {
+    bytesMax,
+  });
 }
 
 const PATH_CODE_POINTS_MAX = 200;
