@@ -1,0 +1,16 @@
+// The door of libs/database: what it means to be in a transaction, and everything that stands on that.
+
+export { emptySql, joinSql, rawSql, sql, type Sql, type SqlExecutor, type SqlRow, type SqlValue } from './sql';
+export { column, maybeRow, oneRow, rows } from './rows';
+export { constraintOf, isConnectionLoss, isRetryable, sqlStateOf } from './sql-state';
+export { openDb, type Db, type DbOptions, type ResolvedDbOptions } from './db';
+export { eachInOwnTransaction, FeedFloor, inTransaction, RestartTransaction, type TransactionOptions, type Tx } from './tx';
+export { joinTransaction, type ForeignTransaction } from './join-transaction';
+export { compareC, inLockOrder, insertedRow, LOCK_RANK, LockLedger, LockOrderError, takingLock, type LockRankName } from './lock-order';
+export { type ChangeHub, type HubSettings, type HubStats, type Stream, type StreamProbe, type Subscription, type WaitResult } from './hub';
+export { backOffMs, decideClaim, isLive, type ClaimDecision, type Hold } from './claims';
+export { claimDueSql, renewClaimSql, retryClaimSql, settleClaimSql, type ClaimTable, type HeldClaim } from './claims.sql';
+export { checkStore, ensureStore } from './store';
+export { type Store } from './store.sql';
+export * from './migrate';
+export * from './embedded-postgres';

@@ -1,0 +1,51 @@
+import { createHash } from 'node:crypto';
+import { Prisma } from './generated/client';
+
+/** A statement: text with parameters, composable. Parameters are text, int, bool and arrays of them, each with a cast in the text. */
+export type Sql = Prisma.Sql;
+export const sql = Prisma.sql;
+export const joinSql = Prisma.join;
+export const emptySql = Prisma.empty;
+/** For constants of the code (table names, state lists) only, never for a value that came from outside. */
+export const rawSql = Prisma.raw;
+
+export type SqlValue = string | number | boolean | null;
+export type SqlRow = Record<string, SqlValue>;
+
+/** Runs one statement. Every executor gives the same JavaScript values for the same statement, and the same errors. */
+export interface SqlExecutor {
+  query(statement: Sql): Promise<SqlRow[]>;
+}
+
+const INT4_MAX = 2 ** 31 - 1;
+const INT4_MIN = -(2 ** 31);
+
+/** The parameters of a statement, checked: what drivers would type by guess (floats, dates, objects, undefined) is a bug of the caller. */
+export function parametersOf(statement: Sql): unknown[] {
+  for (const value of statement.values) {
+    if (Array.isArray(value)) value.forEach(checkParameter);
+    else checkParameter(value);
+  }
+  return statement.values;
+}
+
+function checkParameter(value: unknown): void {
+  if (value === null || typeof value === 'string' || typeof value === 'boolean') return;
+  if (typeof value === 'number' && Number.isInteger(value) && value >= INT4_MIN && value <= INT4_MAX) return;
+  const shown = typeof value === 'number' ? String(value) : value === undefined ? 'undefined' : typeof value;
+  throw new TypeError(`a parameter is ${shown}: pass text, int4, bool, null or an array of them, bigint and JSON as text with a cast`);
+}
+
+/** Enough for every constant text of this code base; texts built at run time beyond it stay unnamed and cannot fill a server's memory. */
+const NAMED_STATEMENTS_MAX = 1_000;
+const names = new Map<string, string>();
+
+/** The name under which a text is prepared on each connection; undefined once too many texts have names. */
+export function statementName(text: string): string | undefined {
+  const known = names.get(text);
+  if (known !== undefined) return known;
+  if (names.size >= NAMED_STATEMENTS_MAX) return undefined;
+  const name = `rp_${createHash('sha256').update(text).digest('hex').slice(0, 24)}`;
+  names.set(text, name);
+  return name;
+}
