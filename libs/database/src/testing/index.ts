@@ -1,0 +1,11 @@
+export { backendPid, describeBackends, openClient, waitUntilBlocked, type Backend, type RawQueries } from './blocked';
+export { assertInvariants, assertNothingOpen, findViolations, INVARIANTS_FILE, type Violation } from './invariants';
+export {
+  createTestDatabase,
+  dropTestDatabase,
+  testServerUrl,
+  useDatabase,
+  type TestDatabase,
+  type TestDatabaseOptions,
+} from './test-database';
+export { startTestServer } from './test-server';
