@@ -10,9 +10,9 @@ const INT4 = 23;
 const TEXT = 25;
 
 /** Reads the three column types by itself, so that parsers set on `pg.types` elsewhere in the process change nothing here. */
-const columnTypes = {
+const columnTypes: pg.CustomTypesConfig = {
   getTypeParser: (oid: number) => (oid === INT4 ? Number : oid === BOOL ? (value: string) => value === 't' : (value: string) => value),
-} as pg.CustomTypesConfig;
+};
 
 /** A connection of pg, of this process or of a caller; only `query` is needed. */
 export interface PgClient {
