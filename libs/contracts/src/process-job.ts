@@ -1,6 +1,11 @@
 import { z } from 'zod';
 import { identifier } from './identifiers';
 
+/** Variables of its surroundings that every program may see. */
+const PROGRAM_VARIABLES = ['PATH', 'HOME', 'LANG', 'LC_ALL', 'TZ', 'TMPDIR'] as const;
+/** Never handed on, whatever a profile lists: the doors to the store and the control plane's own credentials. */
+const PRIVATE_VARIABLE = /^(DATABASE_URL|DATABASE_DIRECT_URL|PG[A-Z]+|RUNPLANE_.*)$/;
+
 /** How the `process` backend runs a program; written by the operator, never taken from a request. */
 export const ProcessBackend = z.strictObject({
   kind: z.literal('process').default('process'),
@@ -9,6 +14,11 @@ export const ProcessBackend = z.strictObject({
   env: z.record(z.string(), z.string()).default({}),
   /** Names of variables that the program gets from the runner's own environment, besides PATH, HOME, LANG, LC_ALL, TZ, TMPDIR. */
   envAllow: z.array(z.string().regex(/^[A-Za-z_][A-Za-z0-9_]*$/)).default([]),
+  /**
+   * `steers`: standard input stays open after the turn, for the steers to come; the program ends by itself.
+   * `turn`: it ends after the turn, for programs that read it to its end; steers are then missed.
+   */
+  stdin: z.enum(['steers', 'turn']).default('steers'),
   /** Between SIGTERM and SIGKILL of the process group. */
   graceMs: z.int().min(0).max(600_000).default(10_000),
 });
@@ -17,6 +27,27 @@ export type ProcessBackend = z.infer<typeof ProcessBackend>;
 /** Profile name → backend. */
 export const BackendProfiles = z.record(identifier, ProcessBackend);
 export type BackendProfiles = z.infer<typeof BackendProfiles>;
+
+/** The part of an environment that a program of this backend may see: an allow-list, without the private names even if listed. */
+export function allowedEnvironment(
+  environment: Readonly<Record<string, string | undefined>>,
+  backend: ProcessBackend,
+): Record<string, string> {
+  const inherited = [...PROGRAM_VARIABLES, ...backend.envAllow].flatMap((name) => {
+    const value = environment[name];
+    return value === undefined ? [] : [[name, value] as const];
+  });
+  return Object.fromEntries([...inherited, ...Object.entries(backend.env)].filter(([name]) => !PRIVATE_VARIABLE.test(name)));
+}
+
+/** A folder below a root, as text: symbolic links are the business of whoever opens it. */
+export const workspacePath = z
+  .string()
+  .min(1)
+  .max(1024)
+  .refine((path) => !path.startsWith('/') && !path.includes('\0') && !path.split(/[/\\]/).includes('..'), {
+    error: 'must be a relative path that does not leave its root',
+  });
 
 /**
  * What the process launcher writes to the runner's standard input, once, as one JSON line. The token travels here and nowhere else:
@@ -32,6 +63,6 @@ export const ProcessJob = z.strictObject({
   /** Absolute; the workspace lies below it, symbolic links resolved. */
   workspaceRoot: z.string().min(1),
   /** Relative to workspaceRoot. */
-  workspacePath: z.string().min(1),
+  workspacePath,
 });
 export type ProcessJob = z.infer<typeof ProcessJob>;
