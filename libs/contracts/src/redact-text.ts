@@ -16,11 +16,13 @@ export const REDACTED = '[redacted]';
  * Time is linear in the length: each rule has bounded look-around, or consumes what it has looked at.
  */
 export function redactText(text: string): string {
-  return redactBase64(redactPlain(text));
+  const redacted = redactBase64(redactPlain(text));
+  // A mask makes a word boundary where a secret was glued to other text: the second pass sees what stands behind it.
+  return redacted === text ? text : redactBase64(redactPlain(redacted));
 }
 
 function redactPlain(text: string): string {
-  return redactTokens(redactSchemes(redactNamedValues(redactKeyDetail(redactUrls(redactPrivateKeys(text))))));
+  return redactSchemes(redactTokens(redactNamedValues(redactKeyDetail(redactUrls(redactPrivateKeys(text))))));
 }
 
 // The body ends at the end marker, a quote (a key inside a string) or the next marker; a header alone in code has a quote after it.
@@ -47,7 +49,7 @@ function redactUrls(text: string): string {
     if (start > wordEnd) {
       URL_END.lastIndex = start;
       wordEnd = URL_END.exec(text)?.index ?? text.length;
-      lastAt = text.lastIndexOf('@', wordEnd - 1);
+      lastAt = start + text.slice(start, wordEnd).lastIndexOf('@'); // below start when there is none
     }
     if (lastAt < start) continue;
     USER_AND_PASSWORD.lastIndex = TOKEN_AS_USER.lastIndex = start;
@@ -168,6 +170,8 @@ function isPlaceholder(text: string, span: Span): boolean {
   return span.to - span.from <= 64 && PLACEHOLDER.test(text.slice(span.from, span.to));
 }
 
+// As far as an unquoted value reaches into a mask.
+const REDACTED_OPEN = REDACTED.slice(0, -1);
 const CALL = /^[A-Za-z_$][\w$.]{0,128}[([]/;
 const LETTERS_ONLY = /^[A-Za-z_$.|!?]+$/;
 const TYPE_NAME =
@@ -176,7 +180,7 @@ const TYPE_NAME =
 /** Tells a value from code and prose; see redactText for the rule. */
 function isValue(text: string, span: Span, place: Place): boolean {
   const value = text.slice(span.from, span.to);
-  if (CALL.test(value)) return false;
+  if (CALL.test(value) || value.includes(REDACTED_OPEN)) return false;
   if (place.tight || !LETTERS_ONLY.test(value)) return true;
   const endsLine = span.to === text.length || text[span.to] === '\n' || text[span.to] === '\r';
   return place.colon && endsLine && !TYPE_NAME.test(value) && !/token$/i.test(place.name);
