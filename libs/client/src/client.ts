@@ -1,0 +1,213 @@
+import {
+  type AcknowledgeCancel,
+  type AdmitTurn,
+  AdmittedTurn,
+  type AppendEvents,
+  AppendedEvents,
+  type Cancel,
+  type ClaimRun,
+  ClaimedRun,
+  Command,
+  type CreateCommand,
+  CreatedCommand,
+  CreatedRun,
+  type CreateRun,
+  DispatchIntent,
+  type FeedEvent,
+  FeedPage,
+  type Heartbeat,
+  HeartbeatAnswer,
+  newId,
+  type Outcome,
+  type RegisterRunner,
+  Run,
+  type RunEvent,
+  RunResult,
+  Runner,
+  type RunState,
+  Session,
+  WAIT_SECONDS_MAX,
+} from '@runplane/contracts';
+import type { z } from 'zod';
+import {
+  CancelledCommand,
+  CancelledRun,
+  CancelProgress,
+  CancelRequestList,
+  CommandList,
+  RunEventPage,
+  RunPage,
+  type StreamEnd,
+} from './answers';
+import { type FollowOptions, followRun } from './follow-run';
+import { PATIENT, RETRY_DEFAULT } from './retry';
+import { type CallOptions, type ClientOptions, createTransport, type Transport } from './transport';
+
+export interface RunFilter {
+  status?: readonly RunState[] | undefined;
+  projectId?: string | undefined;
+  sessionId?: string | undefined;
+  backendProfile?: string | undefined;
+  cursor?: string | undefined;
+  limit?: number | undefined;
+}
+
+export interface PageOptions extends CallOptions {
+  /** The last sequence or cursor that the caller has. */
+  after?: number | undefined;
+  limit?: number | undefined;
+  waitSeconds?: number | undefined;
+}
+
+export interface FeedOptions extends CallOptions {
+  /** A cursor, `start` or `now`; `start` when absent. */
+  after?: string | undefined;
+  limit?: number | undefined;
+  waitSeconds?: number | undefined;
+}
+
+export type Client = ReturnType<typeof createClient>;
+
+const id = encodeURIComponent;
+
+/**
+ * A typed client of the HTTP API. Refusals are thrown as ProblemError. Everything that can be repeated safely is repeated while the
+ * trouble is a passing one, with pauses and bounds (`retry`); a `signal` ends a call at once with its own reason.
+ */
+export function createClient(options: ClientOptions) {
+  const transport = createTransport(options);
+  const call: Transport['call'] = (request, o) => transport.call(request, o);
+
+  function get<T>(
+    path: string,
+    answer: z.ZodType<T>,
+    query: Record<string, string | number | readonly string[] | undefined>,
+    o?: CallOptions,
+  ) {
+    const waitSeconds = typeof query['wait'] === 'number' ? query['wait'] : undefined;
+    return call({ method: 'GET', path, query, answer, repeatable: true, waitSeconds }, o);
+  }
+  function post<T>(path: string, body: unknown, answer: z.ZodType<T>, o?: CallOptions, idempotencyKey?: string) {
+    return call({ method: 'POST', path, body, answer, repeatable: true, idempotencyKey }, o);
+  }
+
+  const readFeed = ({ after, limit, waitSeconds, ...o }: FeedOptions = {}): Promise<FeedPage> =>
+    get('/feed', FeedPage, { after, limit, wait: waitSeconds }, o);
+
+  const getResult = (runId: string, { waitSeconds, ...o }: CallOptions & { waitSeconds?: number } = {}): Promise<RunResult> =>
+    get(`/runs/${id(runId)}/result`, RunResult, { wait: waitSeconds }, o);
+
+  return {
+    /** The id is made here unless given, so that a repeat after a lost answer finds the run of the first call. */
+    createRun: (
+      run: CreateRun,
+      { runId = newId('run'), ...o }: CallOptions & { runId?: string } = {},
+    ): Promise<z.infer<typeof CreatedRun>> =>
+      call({ method: 'PUT', path: `/runs/${id(runId)}`, body: run, answer: CreatedRun, repeatable: true }, o),
+
+    listRuns: (filter: RunFilter = {}, o?: CallOptions): Promise<RunPage> => get('/runs', RunPage, { ...filter }, o),
+
+    getRun: (runId: string, o?: CallOptions): Promise<Run> => get(`/runs/${id(runId)}`, Run, {}, o),
+
+    createCommand: (
+      runId: string,
+      command: CreateCommand,
+      { idempotencyKey = newId('key'), ...o }: CallOptions & { idempotencyKey?: string } = {},
+    ): Promise<z.infer<typeof CreatedCommand>> => post(`/runs/${id(runId)}/commands`, command, CreatedCommand, o, idempotencyKey),
+
+    listCommands: (runId: string, { after, limit, ...o }: PageOptions = {}): Promise<z.infer<typeof CommandList>> =>
+      get(`/runs/${id(runId)}/commands`, CommandList, { after, limit }, o),
+
+    getCommand: (commandId: string, o?: CallOptions): Promise<Command> => get(`/commands/${id(commandId)}`, Command, {}, o),
+
+    getDispatchIntent: (commandId: string, o?: CallOptions): Promise<DispatchIntent> =>
+      get(`/commands/${id(commandId)}/intent`, DispatchIntent, {}, o),
+
+    /** The key names the turn: the same key is the same turn, also for another process that takes over from a dead one. */
+    admitTurn: (
+      sessionId: string,
+      turn: AdmitTurn,
+      { idempotencyKey, ...o }: CallOptions & { idempotencyKey: string },
+    ): Promise<AdmittedTurn> => post(`/sessions/${id(sessionId)}/turns`, turn, AdmittedTurn, o, idempotencyKey),
+
+    getSession: (sessionId: string, o?: CallOptions): Promise<Session> => get(`/sessions/${id(sessionId)}`, Session, {}, o),
+
+    cancelRun: (runId: string, cancel: Cancel = {}, o?: CallOptions): Promise<z.infer<typeof CancelledRun>> =>
+      post(`/runs/${id(runId)}/cancel`, cancel, CancelledRun, o),
+
+    cancelCommand: (commandId: string, cancel: Cancel = {}, o?: CallOptions): Promise<z.infer<typeof CancelledCommand>> =>
+      post(`/commands/${id(commandId)}/cancel`, cancel, CancelledCommand, o),
+
+    listCancelRequests: (runId: string, o?: CallOptions): Promise<z.infer<typeof CancelRequestList>> =>
+      get(`/runs/${id(runId)}/cancel-requests`, CancelRequestList, {}, o),
+
+    listEvents: (runId: string, { after, limit, waitSeconds, ...o }: PageOptions = {}): Promise<RunEventPage> =>
+      get(`/runs/${id(runId)}/events`, RunEventPage, { after, limit, wait: waitSeconds }, o),
+
+    followRun: (runId: string, o: FollowOptions = {}): AsyncGenerator<RunEvent, StreamEnd, undefined> =>
+      followRun(transport, { ...RETRY_DEFAULT, ...options.retry }, runId, o),
+
+    getResult,
+
+    /** Waits for the run's end, however long it takes; `signal` bounds it. */
+    async waitForResult(runId: string, o: CallOptions = {}): Promise<RunResult> {
+      for (;;) {
+        const result = await getResult(runId, { ...o, retry: { ...o.retry, ...PATIENT }, waitSeconds: WAIT_SECONDS_MAX });
+        if (result.finished) return result;
+      }
+    },
+
+    readFeed,
+
+    /** Every event of the tenant from a cursor on, without end; keep each event's `cursor` to go on behind it another time. */
+    async *followFeed({ after, ...o }: FeedOptions = {}): AsyncGenerator<FeedEvent, never, undefined> {
+      for (let cursor = after; ;) {
+        const page = await readFeed({ waitSeconds: WAIT_SECONDS_MAX, ...o, retry: { ...o.retry, ...PATIENT }, after: cursor });
+        yield* page.events;
+        cursor = page.cursor;
+      }
+    },
+
+    registerRunner: (
+      runner: RegisterRunner,
+      { runnerId = newId('runner'), ...o }: CallOptions & { runnerId?: string } = {},
+    ): Promise<Runner> => post('/runners', { runnerId, ...runner }, Runner, o),
+
+    claimRun: (runId: string, claim: ClaimRun, o?: CallOptions): Promise<ClaimedRun> =>
+      post(`/runs/${id(runId)}/claim`, claim, ClaimedRun, o),
+
+    heartbeat: (runId: string, heartbeat: Heartbeat, o?: CallOptions): Promise<HeartbeatAnswer> =>
+      post(`/runs/${id(runId)}/heartbeat`, heartbeat, HeartbeatAnswer, o),
+
+    /** Repeated only with a producer sequence: without one a lost answer leaves open whether the events are stored. */
+    appendEvents: (runId: string, append: AppendEvents, o?: CallOptions): Promise<AppendedEvents> =>
+      call(
+        {
+          method: 'POST',
+          path: `/runs/${id(runId)}/events`,
+          body: append,
+          answer: AppendedEvents,
+          repeatable: append.producerSequence !== undefined,
+        },
+        o,
+      ),
+
+    ackCommand: (runId: string, commandId: string, epoch: number, o?: CallOptions): Promise<Command> =>
+      post(`/runs/${id(runId)}/commands/${id(commandId)}/ack`, { epoch }, Command, o),
+
+    finishCommand: (runId: string, commandId: string, finish: { epoch: number; outcome: Outcome }, o?: CallOptions): Promise<Command> =>
+      post(`/runs/${id(runId)}/commands/${id(commandId)}/finish`, finish, Command, o),
+
+    finishRun: (
+      runId: string,
+      finish: { epoch: number; outcome: Outcome; commandId?: string | undefined },
+      o?: CallOptions,
+    ): Promise<Run> => post(`/runs/${id(runId)}/finish`, finish, Run, o),
+
+    acknowledgeCancel: (
+      runId: string,
+      acknowledge: z.input<typeof AcknowledgeCancel>,
+      o?: CallOptions,
+    ): Promise<z.infer<typeof CancelProgress>> => post(`/runs/${id(runId)}/cancel-acknowledgements`, acknowledge, CancelProgress, o),
+  };
+}

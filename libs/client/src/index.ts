@@ -1,0 +1,6 @@
+export type { RunEventPage, RunPage, StreamEnd } from './answers';
+export { createClient, type Client, type FeedOptions, type PageOptions, type RunFilter } from './client';
+export { ConnectionFailed, isPassing, isProblem, ProblemError, UnexpectedAnswer } from './errors';
+export type { FollowOptions } from './follow-run';
+export type { RetryPolicy } from './retry';
+export type { CallOptions, ClientOptions } from './transport';
