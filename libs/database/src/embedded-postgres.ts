@@ -1,7 +1,7 @@
 import { spawn, type ChildProcess } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
-import { closeSync, fchownSync, openSync, readFileSync, realpathSync, statSync } from 'node:fs';
+import { closeSync, existsSync, fchownSync, openSync, readFileSync, realpathSync, statSync } from 'node:fs';
 import { chmod, chown, mkdir, readdir, readFile, rename, rm, rmdir, writeFile } from 'node:fs/promises';
 import net from 'node:net';
 import os from 'node:os';
@@ -74,9 +74,8 @@ const LOG_BYTES_MAX = 10_000_000;
 /** Starts the server of a data directory, which is made when it does not exist; resolves when it takes connections. */
 export async function startEmbeddedPostgres(options: EmbeddedPostgresOptions): Promise<EmbeddedPostgres> {
   const log = options.log ?? (() => undefined);
-  const parent = path.dirname(path.resolve(options.dataDir));
-  await mkdir(parent, { recursive: true });
-  const dataDir = path.join(realpathSync(parent), path.basename(path.resolve(options.dataDir)));
+  await mkdir(path.dirname(path.resolve(options.dataDir)), { recursive: true });
+  const dataDir = resolved(options.dataDir);
   const user = reachable(findServerUser(), path.dirname(dataDir));
   const binaries = await findBinaries(user);
 
@@ -91,6 +90,19 @@ export async function startEmbeddedPostgres(options: EmbeddedPostgresOptions): P
   }
   return await start(dataDir, binaries, user, options, log);
 }
+
+/** The URL of the server that runs on a data directory now, whoever started it; undefined when none does. */
+export async function findEmbeddedPostgres(dataDir: string): Promise<string | undefined> {
+  const running = existsSync(dataDir) ? await findPostmaster(resolved(dataDir)) : undefined;
+  return running === undefined ? undefined : urlOf(running.port);
+}
+
+function resolved(dataDir: string): string {
+  const absolute = path.resolve(dataDir);
+  return path.join(realpathSync(path.dirname(absolute)), path.basename(absolute));
+}
+
+const urlOf = (port: number): string => `postgresql://${USER}:${PASSWORD}@127.0.0.1:${port}/${DATABASE}?schema=runplane`;
 
 // ── the data directory ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -285,7 +297,7 @@ function handle({ pid, port, dataDir, temporary, child, release }: Server): Embe
     if (temporary) await rm(dataDir, { recursive: true, force: true });
   };
   return {
-    url: `postgresql://${USER}:${PASSWORD}@127.0.0.1:${port}/${DATABASE}?schema=runplane`,
+    url: urlOf(port),
     port,
     pid,
     stop: () => (ended ??= end('SIGINT')),
