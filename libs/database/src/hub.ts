@@ -96,6 +96,7 @@ class Hub implements ChangeHub {
   readonly #sender = randomUUID();
   readonly #pending = new Set<Stream>();
   readonly #counts = { reconnects: 0, notificationsSent: 0, notificationsReceived: 0, notifyFailures: 0, polls: 0, pollFailures: 0 };
+  #starting: Promise<void> | undefined;
   #sending: Promise<void> | undefined;
   #sendTimer: NodeJS.Timeout | undefined;
   #polling: Promise<void> | undefined;
@@ -145,10 +146,17 @@ class Hub implements ChangeHub {
     this.#sendSoon();
   }
 
-  async start(): Promise<void> {
-    if (this.#listener.connected) return;
-    await this.#listener.connect();
-    this.#pollLater();
+  start(): Promise<void> {
+    this.#starting ??= this.#listener.connect().then(
+      () => {
+        this.#pollLater();
+      },
+      (error: unknown) => {
+        this.#starting = undefined;
+        throw error;
+      },
+    );
+    return this.#starting;
   }
 
   async close(): Promise<void> {

@@ -4,10 +4,9 @@ import { openDb, type Db } from './db';
 import type { Stream } from './hub';
 import { column, oneRow } from './rows';
 import { sql } from './sql';
-import { openClient, useDatabase, waitUntilBlocked } from './testing';
-import { startTcpProxy, type Fate, type TcpProxy } from './testing/tcp-proxy';
 import { eachInOwnTransaction, inTransaction, RestartTransaction, type Tx } from './tx';
 import { z } from 'zod';
+import { type Fate, type TcpProxy, openClient, startTcpProxy, useDatabase, waitUntilBlocked } from './testing';
 
 const database = useDatabase({ db: { poolMax: 4, lockTimeoutMs: 300, statementTimeoutMs: 1_000 } });
 const quick = { attempts: 3 };

@@ -10,29 +10,31 @@ export interface TcpProxy {
   through(url: string): string;
   /** From now on no byte passes in either direction, and nobody is told: a black hole. */
   swallow(): void;
-  /** New connections work again; old ones stay dead. */
+  /** New connections work again; both sides of old ones are told that they are dead. */
   heal(): void;
   /** Decides over each packet of a client. */
   judge(fate: (bytes: Buffer) => Fate): void;
-  readonly connections: number;
   close(): Promise<void>;
 }
 
 export async function startTcpProxy(target: string): Promise<TcpProxy> {
   const { hostname, port } = new URL(target);
   const open = new Set<net.Socket>();
+  const dead = new Set<() => void>();
   let swallowing = false;
   let judged: (bytes: Buffer) => Fate = () => 'forward';
 
   const server = net.createServer((client) => {
     const upstream = net.connect(Number(port || 5432), hostname);
-    let dead = swallowing;
     let answerLost = false;
     const cut = (): void => {
       client.destroy();
       upstream.destroy();
     };
-    const isDead = (): boolean => (dead ||= swallowing);
+    const isDead = (): boolean => {
+      if (swallowing) dead.add(cut);
+      return dead.has(cut);
+    };
     client.on('data', (bytes) => {
       if (isDead()) return;
       const fate = judged(bytes);
@@ -69,12 +71,11 @@ export async function startTcpProxy(target: string): Promise<TcpProxy> {
     },
     heal() {
       swallowing = false;
+      for (const cut of dead) cut();
+      dead.clear();
     },
     judge(fate) {
       judged = fate;
-    },
-    get connections() {
-      return open.size / 2;
     },
     async close() {
       for (const socket of open) socket.destroy();

@@ -1,0 +1,71 @@
+import { ensureStore, checkStore } from './store';
+import { sql } from './sql';
+import { openClient, useDatabase, waitUntilBlocked } from './testing';
+import { inTransaction } from './tx';
+
+const database = useDatabase({ db: { lockTimeoutMs: 2_000 }, checkInvariants: false });
+
+const feedTx = async (): Promise<bigint> =>
+  inTransaction(database.db, async (tx) => BigInt(String((await tx.query(sql`SELECT runplane.feed_tx()::text AS v`))[0]?.['v'])));
+const writeOutbox = (tx: bigint) =>
+  database.db.sql
+    .query(sql`INSERT INTO runplane.outbox_events (tx, shard, partition_key, tenant_id, stream, stream_id, sequence, type, event_id, data)
+    VALUES (${String(tx)}::bigint, 0, 't/r', 't', 'run', 'r', 1, 'x', 'e', '{}')`);
+/** What a restore into another cluster leaves: a row that names the cluster it came from. */
+const comeFromElsewhere = () => database.db.sql.query(sql`UPDATE runplane.store SET system_identifier = '1', tx_offset = 5`);
+
+it('the store is made once, however many ask at the same time', async () => {
+  const made = await Promise.all(Array.from({ length: 5 }, () => ensureStore(database.db)));
+  expect(new Set(made.map(({ storeId }) => storeId)).size).toBe(1);
+  expect(made[0]).toMatchObject({ txOffset: 0n });
+  expect(made[0]?.storeId).toMatch(/^[0-9a-f-]{36}$/);
+  expect(await ensureStore(database.db)).toEqual(made[0]);
+});
+
+it('a store in its own cluster is left as it is', async () => {
+  const before = await ensureStore(database.db);
+  expect(await checkStore(database.db)).toEqual({ storeId: before.storeId, rebased: false });
+  expect(await ensureStore(database.db)).toEqual(before);
+});
+
+it.each([
+  ['in another cluster', comeFromElsewhere],
+  ['on another timeline', () => database.db.sql.query(sql`UPDATE runplane.store SET timeline = timeline + 1`)],
+])('a store that finds itself %s is rebased above every stored number, and keeps its id', async (_, change) => {
+  const before = await ensureStore(database.db);
+  const stored = (await feedTx()) + 1_000_000n;
+  await writeOutbox(stored);
+  await change();
+
+  expect(await checkStore(database.db)).toEqual({ storeId: before.storeId, rebased: true });
+
+  expect(await feedTx()).toBeGreaterThan(stored + 2n ** 32n);
+  const after = await ensureStore(database.db);
+  expect(after).toMatchObject({ systemIdentifier: before.systemIdentifier, timeline: before.timeline });
+  expect(await checkStore(database.db)).toMatchObject({ rebased: false });
+});
+
+it('numbers of aggregates count too, where retention has deleted their events', async () => {
+  await database.db.pool.query(`INSERT INTO runplane.tenants (id) VALUES ('t')`);
+  await database.db.pool
+    .query(`INSERT INTO runplane.sessions (tenant_id, session_id, project_id, backend_profile, last_tx, partition_key, shard)
+    VALUES ('t', 's', 'p', 'b', 99000000000000, 't/s', 0)`);
+  await comeFromElsewhere();
+  await checkStore(database.db);
+  expect(await feedTx()).toBeGreaterThan(99000000000000n + 2n ** 32n);
+});
+
+it('a rebase waits for open appends, and of many processes one does it', async () => {
+  await comeFromElsewhere();
+  const before = await ensureStore(database.db);
+  const writer = await openClient(database.url);
+  await writer.query('BEGIN; LOCK TABLE runplane.outbox_events IN ROW EXCLUSIVE MODE');
+
+  const checks = [checkStore(database.db), checkStore(database.db)];
+  await waitUntilBlocked(database.db, 2);
+  expect(await ensureStore(database.db)).toEqual(before);
+  await writer.query('COMMIT');
+  await writer.end();
+
+  expect((await Promise.all(checks)).map(({ rebased }) => rebased).sort()).toEqual([false, true]);
+});
