@@ -220,6 +220,7 @@ const TOKEN = new RegExp(
     String.raw`xapp-[\w-]{10,}`,
     String.raw`AIza[\w-]{35,}`,
     String.raw`ya29\.[\w-]{20,}`,
+    String.raw`rp_[0-9a-f]{32}_[\w-]{43}`, // our own API keys
     String.raw`npm_[A-Za-z0-9]{30,}`,
     String.raw`hf_[A-Za-z0-9]{20,}`,
     String.raw`pypi-[\w-]{20,}`,
