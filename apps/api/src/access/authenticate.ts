@@ -1,0 +1,57 @@
+import { Forbidden, Unauthenticated, type Scope } from '@runplane/contracts';
+import type { FastifyInstance, FastifyRequest } from 'fastify';
+import { bearerKey, type Credential } from './api-key';
+import type { Credentials } from './credentials';
+
+/** Who may call a route: everybody, or whoever has one of the scopes (`admin` stands for all of them). */
+export type Access = 'public' | readonly [Scope, ...Scope[]];
+
+declare module 'fastify' {
+  interface FastifyContextConfig {
+    access?: Access;
+    /** The handler itself sees to it that a run token names its own run. */
+    runInBody?: boolean;
+  }
+  interface FastifyRequest {
+    /** Of the caller; routes with access `public` have none. */
+    credential: Credential;
+  }
+}
+
+/** Checks the key of every request before its body is read, and refuses at start-up a route that does not say who may call it. */
+export function authenticate(app: FastifyInstance, credentials: Credentials): void {
+  app.decorateRequest('credential', null as unknown as Credential);
+  app.addHook('onRoute', (route) => {
+    if (route.config?.access === undefined)
+      throw new Error(`the route ${String(route.method)} ${route.url} does not say who may call it (config.access)`);
+  });
+  app.addHook('onRequest', async (request) => {
+    const { access = ['admin'], runInBody = false } = request.routeOptions.config;
+    if (request.is404 || access === 'public') return;
+    const credential = await requireCredential(request, credentials);
+    requireScope(credential, access);
+    if (credential.runId !== null)
+      requireOwnRun(credential, access, runInBody ? credential.runId : (request.params as { runId?: string }).runId);
+    request.credential = credential;
+  });
+}
+
+async function requireCredential(request: FastifyRequest, credentials: Credentials): Promise<Credential> {
+  const key = bearerKey(request.headers.authorization);
+  const credential = key === undefined ? undefined : await credentials.find(key);
+  if (credential !== undefined) return credential;
+  throw new Unauthenticated('A valid API key is needed: send "Authorization: Bearer rp_…". `runplane keys create` makes one.');
+}
+
+function requireScope(credential: Credential, access: readonly [Scope, ...Scope[]]): void {
+  if (credential.scopes.includes('admin') || credential.scopes.some((scope) => access.includes(scope))) return;
+  throw new Forbidden(`This call needs the scope ${access.join(' or ')}.`, { scope: access[0] });
+}
+
+/** A run token passes where the call names its run; once that has ended, only where nobody but a runner calls. */
+function requireOwnRun(credential: Credential, access: readonly [Scope, ...Scope[]], runId: string | undefined): void {
+  if (runId !== credential.runId) throw new Forbidden('This token is for another run.', { scope: access[0] });
+  const runnersOwn = access.every((scope) => scope === 'runner');
+  if (credential.runEnded && !runnersOwn)
+    throw new Forbidden('The run of this token has ended, and the token with it.', { scope: access[0] });
+}

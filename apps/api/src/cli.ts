@@ -1,0 +1,44 @@
+#!/usr/bin/env node
+import { Command, CommanderError } from 'commander';
+import { isDomainError, redactText } from '@runplane/contracts';
+import { addKeyCommands } from './cli/keys';
+import { addMigrateCommand } from './cli/migrate';
+import { Terminal } from './cli/terminal';
+import { addTenantCommands } from './cli/tenants';
+
+/** The operator's command line. It works on the database alone; the API need not run. */
+export function buildCli(terminal: Terminal): Command {
+  const program = new Command('runplane')
+    .description('Tenants, API keys and migrations of a Runplane store.')
+    .option('--database-url <url>', 'the store; default: DATABASE_URL, else the embedded PostgreSQL in RUNPLANE_DATA_DIR')
+    .option('--json', 'print JSON, for programs')
+    .showHelpAfterError('(--help shows examples)')
+    .configureOutput({ writeOut: (text) => terminal.out(text), writeErr: (text) => terminal.err(text) })
+    .exitOverride();
+  addTenantCommands(program, terminal);
+  addKeyCommands(program, terminal);
+  addMigrateCommand(program, terminal);
+  return program;
+}
+
+/** Runs one command line; returns the exit code: 0, 1 for a refusal or failure, 2 for a wrong command line. */
+export async function runCli(args: readonly string[], terminal: Terminal = new Terminal()): Promise<number> {
+  try {
+    await buildCli(terminal).parseAsync(args, { from: 'user' });
+    return 0;
+  } catch (error) {
+    if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : 2;
+    const message = error instanceof Error ? error.message : String(error);
+    terminal.err(`runplane: ${redactText(message)}\n`);
+    if (!isDomainError(error) && /ECONNREFUSED|ENOTFOUND|password|does not exist/i.test(message)) {
+      terminal.err('Look at DATABASE_URL (or --database-url); `runplane migrate` makes the tables in an empty database.\n');
+    }
+    return 1;
+  }
+}
+
+if (require.main === module) {
+  void runCli(process.argv.slice(2)).then((code) => {
+    process.exitCode = code;
+  });
+}

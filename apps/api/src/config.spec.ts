@@ -1,0 +1,54 @@
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import os from 'node:os';
+import path from 'node:path';
+import { Environment, readConfig } from './config';
+
+describe('the configuration', () => {
+  test('needs no variable at all', async () => {
+    await expect(readConfig({})).resolves.toMatchObject({
+      databaseUrl: undefined,
+      port: 3000,
+      host: '127.0.0.1',
+      dispatch: true,
+      migrate: true,
+    });
+  });
+
+  test('takes an empty variable for an absent one', async () => {
+    await expect(readConfig({ PORT: '', DATABASE_URL: '' })).resolves.toMatchObject({ databaseUrl: undefined, port: 3000 });
+  });
+
+  test.each([
+    { PORT: '70000' },
+    { PORT: 'http' },
+    { RUNPLANE_POOL_MAX: '1' },
+    { RUNPLANE_MIGRATE: 'maybe' },
+    { RUNPLANE_PUBLIC_URL: 'nowhere' },
+    { RUNPLANE_LOG_LEVEL: 'loud' },
+  ])('refuses %j and names the variable', async (env) => {
+    await expect(readConfig(env)).rejects.toThrow(Object.keys(env)[0]);
+  });
+
+  test('reads backend profiles, and does not show a file that is none', async () => {
+    const dir = await mkdtemp(path.join(os.tmpdir(), 'runplane-config-'));
+    const file = path.join(dir, 'backends.json');
+
+    await writeFile(file, JSON.stringify({ shell: { command: ['sh', '-c', 'true'] } }));
+    const { backends } = await readConfig({ RUNPLANE_BACKENDS_FILE: file });
+    await writeFile(file, '{ "canary": ');
+    const refusal = readConfig({ RUNPLANE_BACKENDS_FILE: file });
+
+    expect(backends).toMatchObject({ shell: { kind: 'process', command: ['sh', '-c', 'true'], graceMs: 10_000 } });
+    await expect(refusal).rejects.toThrow('is not valid JSON');
+    await expect(refusal).rejects.not.toThrow('canary');
+    await expect(readConfig({ RUNPLANE_BACKENDS_FILE: path.join(dir, 'none') })).rejects.toThrow('ENOENT');
+    await rm(dir, { recursive: true });
+  });
+
+  test('is described in docs/configuration.md, each variable', async () => {
+    const docs = await readFile(path.join(__dirname, '../../../docs/configuration.md'), 'utf8');
+    const described = [...docs.matchAll(/^\| `([A-Z_]+)` \|/gm)].map(([, name]) => name);
+
+    expect(described.sort()).toEqual(Object.keys(Environment.shape).sort());
+  });
+});

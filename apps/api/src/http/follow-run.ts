@@ -1,0 +1,47 @@
+import type { Db } from '@runplane/database';
+import { streamRunEvents } from '@runplane/runs';
+import type { FastifyReply } from 'fastify';
+import { toProblem } from './problem';
+import { ClientGone, controlFrame, eventFrame, EventStream } from './sse';
+import type { Waiters } from './waiters';
+
+export interface FollowRun {
+  readonly db: Db;
+  readonly waiters: Waiters;
+  readonly tenantId: string;
+  readonly runId: string;
+  readonly afterSeq: number;
+}
+
+/**
+ * Sends a run's events to one client until the run has ended, the client goes or the process shuts down. The place in the log is this
+ * stream's own; others that follow the same run share nothing with it but the hint that something is new. An error ends this stream alone.
+ */
+export async function followRun(reply: FastifyReply, { db, waiters, tenantId, runId, afterSeq }: FollowRun): Promise<void> {
+  const { request } = reply;
+  const waiter = waiters.enter(reply);
+  const stream = new EventStream(reply);
+  let ended = false;
+  try {
+    for await (const part of streamRunEvents(db, { tenantId, runId, afterSeq, signal: waiter.signal })) {
+      if ('end' in part) {
+        await stream.send(controlFrame('end', part.end));
+        ended = true;
+        break;
+      }
+      for (const event of part.events) {
+        if (waiter.signal.aborted) break;
+        await stream.send(eventFrame(event));
+      }
+    }
+  } catch (error) {
+    if (!(error instanceof ClientGone)) {
+      request.log.error({ err: error }, 'an event stream failed');
+      const { problem } = toProblem(error, { requestId: request.id, instance: request.url.split('?')[0] ?? '' });
+      await stream.send(controlFrame('error', problem)).catch(() => undefined);
+    }
+  } finally {
+    waiter.leave();
+    stream.end(waiters.shuttingDown && !ended ? 'shutdown' : undefined);
+  }
+}

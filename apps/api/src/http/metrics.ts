@@ -1,0 +1,103 @@
+import type { Db } from '@runplane/database';
+import type { FastifyInstance } from 'fastify';
+import { collectDefaultMetrics, Counter, Gauge, Histogram, Registry } from 'prom-client';
+import type { Loop } from '../maintenance/run-every';
+import type { Waiters } from './waiters';
+
+// No label has an unbounded set of values: routes by their pattern, loops by their name; tenants and ids never.
+
+const SECONDS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10];
+
+export interface MetricsOf {
+  readonly db: Db;
+  readonly waiters: Waiters;
+  readonly loops: () => readonly Loop[];
+  /** Also the process's own: memory, event loop, garbage collection. */
+  readonly processMetrics: boolean;
+}
+
+/** Measures every request of `app` and reads pool, hub, waiters and loops when asked. */
+export function measure(app: FastifyInstance, { db, waiters, loops, processMetrics }: MetricsOf): Registry {
+  const registry = new Registry();
+  const registers = [registry];
+  if (processMetrics) collectDefaultMetrics({ register: registry });
+
+  const requests = new Counter({
+    name: 'runplane_http_requests_total',
+    help: 'Requests answered',
+    labelNames: ['method', 'route', 'status'],
+    registers,
+  });
+  const seconds = new Histogram({
+    name: 'runplane_http_request_seconds',
+    help: 'Time to answer, long polls and streams apart',
+    labelNames: ['route'],
+    buckets: SECONDS,
+    registers,
+  });
+  const appendSeconds = new Histogram({
+    name: 'runplane_append_seconds',
+    help: 'Time to append a batch of run events',
+    buckets: SECONDS,
+    registers,
+  });
+  app.addHook('onResponse', async (request, reply) => {
+    const route = request.routeOptions.url ?? 'unknown';
+    requests.inc({ method: request.method, route, status: reply.statusCode });
+    const { measured } = request.routeOptions.config;
+    if (measured === 'append') appendSeconds.observe(reply.elapsedTime / 1000);
+    if (measured !== 'waits') seconds.observe({ route }, reply.elapsedTime / 1000);
+  });
+
+  const gauge = (name: string, help: string, read: () => number): void => {
+    const made = new Gauge({
+      name,
+      help,
+      registers,
+      collect: () => {
+        made.set(read());
+      },
+    });
+  };
+  gauge('runplane_waiters', 'Long polls and streams that wait now', () => waiters.count);
+  gauge('runplane_pool_connections', 'Connections of the pool', () => db.pool.totalCount);
+  gauge('runplane_pool_idle', 'Connections of the pool that nobody uses', () => db.pool.idleCount);
+  gauge('runplane_pool_queue', 'Callers that wait for a connection', () => db.pool.waitingCount);
+  gauge('runplane_hub_connected', 'Whether the listener is connected', () => Number(db.hub.stats.connected));
+  gauge('runplane_hub_subscriptions', 'Subscriptions to changes', () => db.hub.stats.subscriptions);
+  gauge('runplane_hub_reconnects', 'Reconnects of the listener since start', () => db.hub.stats.reconnects);
+  gauge('runplane_hub_notifications_sent', 'Hints sent since start', () => db.hub.stats.notificationsSent);
+  gauge('runplane_hub_notifications_received', 'Hints received since start', () => db.hub.stats.notificationsReceived);
+  gauge(
+    'runplane_hub_failures',
+    'Hints and safety polls that failed since start',
+    () => db.hub.stats.notifyFailures + db.hub.stats.pollFailures,
+  );
+  measureLoops(loops, registers);
+  return registry;
+}
+
+function measureLoops(loops: () => readonly Loop[], registers: Registry[]): void {
+  const ofLoops = (name: string, help: string, read: (loop: Loop) => number): void => {
+    const made = new Gauge({
+      name,
+      help,
+      labelNames: ['loop'],
+      registers,
+      collect: () => {
+        for (const loop of loops()) made.set({ loop: loop.name }, read(loop));
+      },
+    });
+  };
+  ofLoops('runplane_loop_passes', 'Passes of a loop since start', (loop) => loop.stats.passes);
+  ofLoops('runplane_loop_failures', 'Failed passes since start', (loop) => loop.stats.failures);
+  ofLoops('runplane_loop_changed', 'What the passes have changed since start', (loop) => loop.stats.changed);
+  ofLoops('runplane_loop_beat_age_seconds', 'Time since a pass last ended', (loop) => loop.stats.sinceBeatMs / 1000);
+}
+
+declare module 'fastify' {
+  interface FastifyContextConfig {
+    /** `waits`: the time to answer is the caller's choice; `append`: measured by itself as well. */
+    measured?: 'waits' | 'append';
+  }
+}

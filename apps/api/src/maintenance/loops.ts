@@ -1,0 +1,63 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Db, Stream } from '@runplane/database';
+import { dispatchOnce, failUnclaimedRunsOnce, sweepCancelDeadlinesOnce, sweepLostRunnersOnce, type Launcher } from '@runplane/runs';
+import { pruneRunTokensOnce } from '../access/api-keys';
+import type { Credentials } from '../access/credentials';
+import { runEvery, type Loop } from './run-every';
+
+export interface LoopsOf {
+  readonly db: Db;
+  readonly credentials: Credentials;
+  /** Without one this process dispatches nothing. */
+  readonly launcher: Launcher | undefined;
+  /** This start of this process; another start is another owner, whatever the host is called. */
+  readonly owner: string;
+  readonly onError: (error: unknown, loop: string) => void;
+}
+
+const DISPATCH_BATCH = 10;
+/** What a committed dispatch intent announces. */
+const DISPATCH_STREAM = 'dispatch' as Stream;
+
+/** The background work of one process. Any number of processes may do it at the same time. */
+export function startLoops({ db, credentials, launcher, owner, onError }: LoopsOf): Loop[] {
+  const every = (name: string, intervalMs: number, pass: () => Promise<{ changed: number }>): Loop =>
+    runEvery({ name, intervalMs, pass, onError });
+  return [
+    ...(launcher === undefined ? [] : [dispatcher(db, launcher, owner, onError)]),
+    every('sweepLostRunners', 2_000, () => sweepLostRunnersOnce(db, {})),
+    every('sweepCancelDeadlines', 1_000, () => sweepCancelDeadlinesOnce(db)),
+    every('failUnclaimedRuns', 5_000, () => failUnclaimedRunsOnce(db)),
+    every('flushLastUsed', 10_000, () => credentials.flushLastUsedOnce()),
+    every('pruneRunTokens', 60_000, () => pruneRunTokensOnce(db)),
+  ];
+}
+
+/** Woken by the hub when a command with a dispatch has been committed; the interval finds retries that have become due. */
+function dispatcher(db: Db, launcher: Launcher, owner: string, onError: LoopsOf['onError']): Loop {
+  const news = db.hub.subscribe(DISPATCH_STREAM);
+  const loop = runEvery({
+    name: 'dispatch',
+    intervalMs: 1_000,
+    fullPass: DISPATCH_BATCH,
+    pass: async () => {
+      const { launched, retried, failed } = await dispatchOnce(db, { launcher, owner, limit: DISPATCH_BATCH });
+      return { changed: launched + retried + failed };
+    },
+    pause: async (timeoutMs, signal) => {
+      if ((await news.next({ timeoutMs, signal })) === 'closed') await sleep(timeoutMs, undefined, { signal, ref: false });
+    },
+    onError,
+  });
+  return {
+    name: loop.name,
+    intervalMs: loop.intervalMs,
+    get stats() {
+      return loop.stats;
+    },
+    stop: async () => {
+      await loop.stop();
+      news.close();
+    },
+  };
+}

@@ -1,0 +1,25 @@
+import type { App, RouteDeps } from '../app';
+import { commandRoutes } from './commands';
+import { eventRoutes } from './events';
+import { feedRoutes } from './feed';
+import { runnerRoutes } from './runner';
+import { runRoutes } from './runs';
+import { serviceRoutes } from './service';
+import { sessionRoutes } from './sessions';
+
+/** Adds one route. */
+export type Route = (app: App, deps: RouteDeps) => void;
+
+const V1: readonly Route[] = [...runRoutes, ...commandRoutes, ...eventRoutes, ...sessionRoutes, ...runnerRoutes, ...feedRoutes];
+
+export function registerRoutes(app: App, deps: RouteDeps): void {
+  app.register(
+    async (v1: App) => {
+      for (const route of V1) route(v1, deps);
+    },
+    { prefix: '/v1' },
+  );
+  app.register(async (root: App) => {
+    for (const route of serviceRoutes) route(root, deps);
+  });
+}

@@ -1,0 +1,25 @@
+import { Command, FinishCommand } from '@runplane/contracts';
+import { inTransaction } from '@runplane/database';
+import { finishCommand } from '@runplane/runs';
+import type { Route } from '..';
+import { RunCommandParams } from '../../http/schemas';
+
+export const finishCommandRoute: Route = (app, { db }) => {
+  app.route({
+    method: 'POST',
+    url: '/runs/:runId/commands/:commandId/finish',
+    config: { access: ['runner'] },
+    schema: {
+      operationId: 'finishCommand',
+      summary: 'Report how a command ended; the run stays open',
+      tags: ['runner'],
+      params: RunCommandParams,
+      body: FinishCommand,
+      response: { 200: Command },
+    },
+    handler: (request) => {
+      const { tenantId } = request.credential;
+      return inTransaction(db, (tx) => finishCommand(tx, { tenantId, ...request.params, ...request.body }));
+    },
+  });
+};

@@ -1,0 +1,19 @@
+import { listCancelRequests } from '@runplane/runs';
+import type { Route } from '..';
+import { CancelRequestList, RunParams } from '../../http/schemas';
+
+export const listCancelRequestsRoute: Route = (app, { db }) => {
+  app.route({
+    method: 'GET',
+    url: '/runs/:runId/cancel-requests',
+    config: { access: ['runs:read', 'runner'] },
+    schema: {
+      operationId: 'listCancelRequests',
+      summary: 'List the cancel requests of a run and how far each has come',
+      tags: ['runs'],
+      params: RunParams,
+      response: { 200: CancelRequestList },
+    },
+    handler: (request) => listCancelRequests(db, { tenantId: request.credential.tenantId, ...request.params }),
+  });
+};

@@ -1,0 +1,120 @@
+import { mkdir } from 'node:fs/promises';
+import os from 'node:os';
+import { newId, SCOPES } from '@runplane/contracts';
+import { checkStore, ensureTenant, listTenants, migrate, openDb, startEmbeddedPostgres, type Db } from '@runplane/database';
+import { createProcessLauncher, type Launcher } from '@runplane/runs';
+import { createApiKey, issueRunToken } from './access/api-keys';
+import { Credentials } from './access/credentials';
+import { buildApp, type App } from './app';
+import { postgresDir, type Config } from './config';
+import type { LogOptions } from './http/logging';
+import { startLoops } from './maintenance/loops';
+import { isPassing, type Loop } from './maintenance/run-every';
+
+export interface ServeOptions {
+  readonly config: Config;
+  /** What a person should see: the address, a first key. */
+  readonly say?: ((line: string) => void) | undefined;
+  readonly logger?: LogOptions | false | undefined;
+  /** Instead of the process launcher. */
+  readonly launcher?: Launcher | undefined;
+}
+
+export interface Server {
+  readonly url: string;
+  readonly db: Db;
+  /** Of the tenant `default` on its first start with an embedded database. */
+  readonly firstKey: string | undefined;
+  /** Stops claiming, ends streams, answers long polls, drains, closes; within 10 s. Repeat: safe. */
+  close(): Promise<void>;
+}
+
+/** Everything that one process of Runplane does: database, HTTP, background loops. */
+export async function serve({
+  config,
+  say = () => undefined,
+  logger = { level: config.logLevel },
+  launcher,
+}: ServeOptions): Promise<Server> {
+  const opened: (() => Promise<unknown>)[] = []; // in the order of opening; closed from the end
+  const closeAll = async (): Promise<void> => {
+    for (const close of opened.splice(0).reverse()) await close();
+  };
+  try {
+    const { url, directUrl } = await findDatabase(config, opened, say);
+    if (config.migrate) for (const name of await migrate(directUrl)) say(`applied the migration ${name}`);
+    const log: { app?: App } = {};
+    const db = await openDb({
+      url,
+      directUrl,
+      poolMax: config.poolMax,
+      applicationName: 'runplane-api',
+      preparedStatements: config.preparedStatements,
+      startupSettings: config.startupSettings,
+      lockTimeoutMs: config.lockTimeoutMs,
+      statementTimeoutMs: config.statementTimeoutMs,
+      onError: (error, where) => log.app?.log.warn({ err: error, where }, 'database'),
+    });
+    opened.push(() => db.close());
+    await checkStore(db);
+    const firstKey = config.databaseUrl === undefined ? await makeFirstKey(db) : undefined;
+
+    const credentials = new Credentials(db);
+    const loops: Loop[] = [];
+    const app = await buildApp({ db, credentials, logger, loops: () => loops, waitersMax: config.waitersMax, processMetrics: true });
+    log.app = app;
+    await db.hub.start();
+    opened.push(() => app.close());
+    const address = await app.listen({ host: config.host, port: config.port });
+    const publicUrl = config.publicUrl ?? address.replace('//0.0.0.0:', '//127.0.0.1:').replace('//[::]:', '//[::1]:');
+
+    const dispatch = launcher ?? (config.dispatch ? await processLauncher(config, db, publicUrl) : undefined);
+    loops.push(...startLoops({ db, credentials, launcher: dispatch, owner: newOwner(), onError: loopErrors(app) }));
+    opened.push(() => Promise.all(loops.map((loop) => loop.stop()))); // first of all to stop: no new claims
+    return { url: publicUrl, db, firstKey, close: closeAll };
+  } catch (error) {
+    await closeAll().catch(() => undefined);
+    throw error;
+  }
+}
+
+async function findDatabase(
+  config: Config,
+  opened: (() => Promise<unknown>)[],
+  say: (line: string) => void,
+): Promise<{ url: string; directUrl: string }> {
+  if (config.databaseUrl !== undefined) return { url: config.databaseUrl, directUrl: config.databaseDirectUrl ?? config.databaseUrl };
+  await mkdir(config.dataDir, { recursive: true });
+  const postgres = await startEmbeddedPostgres({ dataDir: postgresDir(config.dataDir), durability: 'server-default', log: say });
+  opened.push(() => postgres.stop());
+  return { url: postgres.url, directUrl: postgres.url };
+}
+
+/** A database of our own has nobody who could make the first key. */
+async function makeFirstKey(db: Db): Promise<string | undefined> {
+  if ((await listTenants(db.sql)).length > 0) return undefined;
+  await ensureTenant(db.sql, 'default');
+  const { key } = await createApiKey(db.sql, { tenantId: 'default', name: 'first key', scopes: [...SCOPES] });
+  return key;
+}
+
+async function processLauncher(config: Config, db: Db, apiUrl: string): Promise<Launcher> {
+  await mkdir(config.workspaceRoot, { recursive: true });
+  return createProcessLauncher({
+    apiUrl,
+    backends: config.backends,
+    workspaceRoot: config.workspaceRoot,
+    issueToken: (request) => issueRunToken(db.sql, request),
+  });
+}
+
+/** One incarnation of this process: a restart under the same name is somebody else. */
+function newOwner(): string {
+  return `${os.hostname().slice(0, 60)}/${process.pid}/${newId('api')}`;
+}
+
+function loopErrors(app: App): (error: unknown, loop: string) => void {
+  return (error, loop) => {
+    app.log[isPassing(error) ? 'warn' : 'error']({ err: error, loop }, 'a background pass failed');
+  };
+}
