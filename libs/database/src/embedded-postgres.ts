@@ -328,7 +328,14 @@ async function untilReady(port: number, child: ChildProcess): Promise<void> {
   const late = Date.now() + START_TIMEOUT_MS;
   for (;;) {
     if (child.exitCode !== null || child.signalCode !== null) throw new Error(`it ended with ${child.exitCode ?? child.signalCode}`);
-    const client = new pg.Client({ host: '127.0.0.1', port, user: USER, password: PASSWORD, database: 'postgres' });
+    const client = new pg.Client({
+      host: '127.0.0.1',
+      port,
+      user: USER,
+      password: PASSWORD,
+      database: 'postgres',
+      connectionTimeoutMillis: 2_000,
+    });
     client.on('error', () => undefined);
     try {
       await client.connect();
