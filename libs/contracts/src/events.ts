@@ -19,7 +19,7 @@ export const RUNNER_EVENTS = {
   assistant_message: z.strictObject({ text: z.string(), final: z.boolean().default(false), ...about }),
   reasoning: z.strictObject({ text: z.string(), ...about }),
   tool_call: z.strictObject({ callId: identifier, name: z.string().min(1).max(200), arguments: Json, ...about }),
-  tool_result: z.strictObject({ callId: identifier, status: z.enum(['ok', 'error']), output: Json, ...about }),
+  tool_result: z.strictObject({ callId: identifier, status: z.enum(['ok', 'error', 'cancelled', 'lost']), output: Json, ...about }),
   command_output: z.strictObject({ stream: z.enum(['stdout', 'stderr']), text: z.string(), time: z.iso.datetime().optional(), ...about }),
   file_change: z.strictObject({
     path: z.string().min(1).max(4096),

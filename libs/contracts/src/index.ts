@@ -6,6 +6,7 @@ export * from './hash';
 export * from './identifiers';
 export * from './json';
 export * from './limits';
+export * from './parse-input';
 export * from './partition';
 export * from './process-job';
 export * from './redact';

@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { failureKind, Outcome, NewRunEvent } from './events';
+import { NewRunEvent, Outcome } from './events';
 import { identifier } from './identifiers';
 import {
   APPEND_EVENTS_MAX, CANCEL_GRACE_MS_MAX, CLAIM_LEASE_MS_DEFAULT, CLAIM_LEASE_MS_MAX, CLAIM_LEASE_MS_MIN, REASON_CODE_POINTS_MAX, RUN_ATTEMPTS_MAX,

@@ -12,7 +12,7 @@ import { Subscriptions } from './subscriptions';
 // NOTIFY is coalesced and outside of every transaction: a NOTIFY per commit makes all commits of a database wait for one lock.
 
 /** What can be waited for: `run:<tenant>/<run>`, `session:<tenant>/<session>`, `feed`; other kinds bring their own probe. */
-export type Stream = `run:${string}` | `session:${string}` | 'feed' | `${string}:${string}`;
+export type Stream = `run:${string}` | `session:${string}` | 'feed' | 'dispatch' | `${string}:${string}`;
 
 export type WaitResult = 'changed' | 'timeout' | 'aborted' | 'closed';
 

@@ -14,3 +14,5 @@ export { checkStore, ensureStore } from './store';
 export { type Store } from './store.sql';
 export * from './migrate';
 export * from './embedded-postgres';
+export { announce, executorOf, isTx, type At } from './at';
+export { ensureTenant, listTenants, requireTenant, type Tenant } from './tenants';

@@ -1,0 +1,19 @@
+import { sql, type Sql } from '@runplane/database';
+
+/**
+ * The one way an event leaves a transaction: an INSERT to be put into the statement that writes the events themselves, so that an event
+ * and its outbox row exist together or not at all (LOG-2).
+ *
+ * `source` names a relation of that statement, in the order of the stream, with the columns tx, shard, partition_key, tenant_id, stream,
+ * stream_id, sequence, type, project_id, session_id, run_id, command_id, event_id, data, created_at. Its rows must come from the aggregate
+ * row that the statement has locked: `position` is drawn after that lock, so that it orders equal `tx` (FEED-1).
+ */
+export function insertOutboxEvents(source: Sql): Sql {
+  return sql`
+    INSERT INTO runplane.outbox_events (tx, shard, partition_key, tenant_id, stream, stream_id, sequence, type,
+      project_id, session_id, run_id, command_id, event_id, data, created_at)
+    SELECT tx, shard, partition_key, tenant_id, stream, stream_id, sequence, type,
+      project_id, session_id, run_id, command_id, event_id, data, created_at
+    FROM ${source} AS source
+    ORDER BY sequence`;
+}

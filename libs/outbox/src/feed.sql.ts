@@ -1,0 +1,81 @@
+import { column, rows, sql, type SqlExecutor } from '@runplane/database';
+import { z } from 'zod';
+
+const STREAMS = ['run', 'session'] as const;
+
+const FeedRow = z.object({
+  storeId: column.text,
+  horizon: column.bigint,
+  /** The last place that the scan has looked at, when it stopped at its limit before the horizon. */
+  scanTx: column.bigint.nullable(),
+  scanPosition: column.bigint.nullable(),
+  tx: column.bigint.nullable(),
+  position: column.bigint.nullable(),
+  stream: column.state(STREAMS).nullable(),
+  streamId: column.text.nullable(),
+  sequence: column.int8.nullable(),
+  type: column.text.nullable(),
+  tenantId: column.text.nullable(),
+  projectId: column.text.nullable(),
+  sessionId: column.text.nullable(),
+  runId: column.text.nullable(),
+  commandId: column.text.nullable(),
+  eventId: column.text.nullable(),
+  data: column.jsonObject.nullable(),
+  time: column.time.nullable(),
+});
+export type FeedRow = z.infer<typeof FeedRow>;
+
+export interface FeedPlace {
+  readonly tx: bigint;
+  readonly position: bigint;
+}
+
+/**
+ * Reads the feed behind a place and below the horizon: rows and bound from one statement, hence one snapshot (FEED-1). Always returns at
+ * least one row; without an event its event columns are null. Reads at most `scanRows` rows of the table, whatever the filter leaves.
+ */
+export function readFeedRows(
+  on: SqlExecutor,
+  { after, tenantId, limit, scanRows }: { after: FeedPlace; tenantId: string | undefined; limit: number; scanRows: number },
+): Promise<FeedRow[]> {
+  const behind = sql`(o.tx, o.position) > (${String(after.tx)}::bigint, ${String(after.position)}::bigint)`;
+  return rows(
+    on,
+    FeedRow,
+    sql`
+    WITH h AS MATERIALIZED (SELECT runplane.feed_horizon() AS horizon, store_id FROM runplane.store),
+    scan_end AS MATERIALIZED (
+      SELECT o.tx, o.position FROM runplane.outbox_events o
+      WHERE ${behind} AND o.tx < (SELECT horizon FROM h)
+      ORDER BY o.tx, o.position OFFSET ${scanRows - 1}::int LIMIT 1
+    ),
+    page AS (
+      SELECT * FROM (
+        SELECT o.* FROM runplane.outbox_events o
+        WHERE ${behind} AND o.tx < (SELECT horizon FROM h)
+        ORDER BY o.tx, o.position LIMIT ${scanRows}::int
+      ) scanned
+      WHERE ${tenantId ?? null}::text IS NULL OR tenant_id = ${tenantId ?? null}::text
+      ORDER BY tx, position LIMIT ${limit}::int
+    )
+    SELECT h.store_id AS "storeId", h.horizon::text AS "horizon", s.tx::text AS "scanTx", s.position::text AS "scanPosition",
+      p.tx::text AS "tx", p.position::text AS "position", p.stream::text AS "stream", p.stream_id AS "streamId", p.sequence::text AS "sequence",
+      p.type AS "type", p.tenant_id AS "tenantId", p.project_id AS "projectId", p.session_id AS "sessionId", p.run_id AS "runId",
+      p.command_id AS "commandId", p.event_id AS "eventId", p.data::text AS "data", runplane.wire_time(p.created_at) AS "time"
+    FROM h LEFT JOIN scan_end s ON true LEFT JOIN page p ON true
+    ORDER BY p.tx, p.position`,
+  );
+}
+
+/** The last place below the horizon: another one than before means that readers of the feed have something to read. */
+export async function readFeedTip(on: SqlExecutor): Promise<string> {
+  const [tip] = await rows(
+    on,
+    z.object({ tip: column.text }),
+    sql`
+    SELECT o.tx::text || ':' || o.position::text AS "tip" FROM runplane.outbox_events o
+    WHERE o.tx < runplane.feed_horizon() ORDER BY o.tx DESC, o.position DESC LIMIT 1`,
+  );
+  return tip?.tip ?? 'empty';
+}

@@ -1,0 +1,99 @@
+import { FEED_SCAN_ROWS_MAX, LIST_ROWS_DEFAULT, LIST_ROWS_MAX, type FeedEvent, type FeedPage } from '@runplane/contracts';
+import type { Db, SqlExecutor, StreamProbe } from '@runplane/database';
+import { assertOfThisStore, decodeFeedCursor, encodeFeedCursor, FEED_START, type FeedCursor } from './feed-cursor';
+import { readFeedRows, readFeedTip, type FeedPlace, type FeedRow } from './feed.sql';
+
+export interface ReadFeed {
+  /** Only this tenant's events; undefined is for the operator's own readers (the relay). */
+  readonly tenantId: string | undefined;
+  /** A cursor of an earlier page, `start` (default), or `now`: the horizon, behind which everything is still to come. */
+  readonly after?: string | undefined;
+  readonly limit?: number | undefined;
+}
+
+/**
+ * One page of the feed: committed events in feed order, each once for a reader that follows `cursor` (FEED-1).
+ *
+ * Returns   `cursor` to go on from, also when the page is empty; `head`, the horizon; `more`: read on at once.
+ * Errors    InvalidCursor; CursorExpired (another store).
+ * Repeat    safe; reads only, one statement, no lock.
+ */
+export async function readFeed(on: SqlExecutor, { tenantId, after = 'start', limit = LIST_ROWS_DEFAULT }: ReadFeed): Promise<FeedPage> {
+  const rowsMax = Math.min(Math.max(limit, 1), LIST_ROWS_MAX);
+  if (after === 'now') return emptyPage(await readFeedRows(on, { after: FEED_START, tenantId: undefined, limit: 0, scanRows: 1 }));
+  const cursor: FeedCursor | undefined = after === 'start' ? undefined : decodeFeedCursor(after);
+  const found = await readFeedRows(on, { after: cursor ?? FEED_START, tenantId, limit: rowsMax, scanRows: FEED_SCAN_ROWS_MAX });
+  const store = storeOf(found);
+  if (cursor !== undefined) assertOfThisStore(cursor, store);
+  const events = found.flatMap((row) => feedEvent(row));
+  const next = nextPlace(found, { full: events.length === rowsMax });
+  return { events, cursor: encodeFeedCursor(store.storeId, next.place), head: headCursor(store), more: next.more };
+}
+
+/**
+ * The same, waiting for the first event up to `waitMs`. Holds no connection while it waits; ends early, with an empty page, on abort and on
+ * shutdown.
+ */
+export async function waitForFeed(db: Db, request: ReadFeed & { waitMs: number; signal?: AbortSignal | undefined }): Promise<FeedPage> {
+  const deadline = performance.now() + request.waitMs;
+  const subscription = db.hub.subscribe('feed');
+  try {
+    let page = await readFeed(db.sql, request);
+    while (page.events.length === 0) {
+      if (!page.more) {
+        const remaining = deadline - performance.now();
+        const options = { timeoutMs: remaining, ...(request.signal === undefined ? {} : { signal: request.signal }) };
+        if (remaining <= 0 || (await subscription.next(options)) !== 'changed') return page;
+      }
+      page = await readFeed(db.sql, { ...request, after: page.cursor });
+    }
+    return page;
+  } finally {
+    subscription.close();
+  }
+}
+
+/** What the hub asks while somebody waits for the feed. */
+export const feedProbe: StreamProbe = {
+  kind: 'feed',
+  async versionsOf(on, keys) {
+    const tip = await readFeedTip(on);
+    return new Map(keys.map((key) => [key, tip]));
+  },
+};
+
+interface StoreState {
+  readonly storeId: string;
+  readonly horizon: bigint;
+}
+
+function storeOf(found: readonly FeedRow[]): StoreState {
+  const [first] = found;
+  if (first === undefined) throw new Error('runplane.store has no row: run the migrations');
+  return first;
+}
+
+const headCursor = (store: StoreState): string => encodeFeedCursor(store.storeId, { tx: store.horizon, position: 0n });
+
+function emptyPage(found: readonly FeedRow[]): FeedPage {
+  const head = headCursor(storeOf(found));
+  return { events: [], cursor: head, head, more: false };
+}
+
+/** A full page ends at its last event; one cut by the scan limit at the last row looked at; any other has read everything below the horizon. */
+function nextPlace(found: readonly FeedRow[], { full }: { full: boolean }): { place: FeedPlace; more: boolean } {
+  const { horizon, scanTx, scanPosition } = storeOf(found) as FeedRow;
+  const last = found.at(-1);
+  if (full && last?.tx != null && last.position != null) return { place: { tx: last.tx, position: last.position }, more: true };
+  if (scanTx !== null && scanPosition !== null) return { place: { tx: scanTx, position: scanPosition }, more: true };
+  return { place: { tx: horizon, position: 0n }, more: false };
+}
+
+function feedEvent(row: FeedRow): FeedEvent[] {
+  const { storeId, tx, position, stream, streamId, sequence, type, tenantId, eventId, data, time } = row;
+  if (tx === null || position === null || stream === null || streamId === null || sequence === null || type === null) return [];
+  if (tenantId === null || eventId === null || data === null || time === null) return [];
+  const { projectId, sessionId, runId, commandId } = row;
+  const cursor = encodeFeedCursor(storeId, { tx, position });
+  return [{ cursor, eventId, stream, streamId, sequence, type, tenantId, projectId, sessionId, runId, commandId, time, data }];
+}

@@ -1,0 +1,109 @@
+import {
+  AppendEvents, CommandNotOfRun, isFinalRun, parseInput, ProducerConflict, ProducerGap, TransactionConflict, type AppendedEvents, type NewRunEvent,
+} from '@runplane/contracts';
+import { announce, column, executorOf, isTx, maybeRow, sql, takingLock, type At, type Sql, type SqlExecutor } from '@runplane/database';
+import { z } from 'zod';
+import { runClosed } from './create-command';
+import { leaseLost } from './heartbeat';
+import { recordRefusalAfter } from './record-refusal';
+import { runNotFound } from './require';
+import { findProducerState, listUnknownCommands } from './producer.sql';
+import { appendStatement, listBatchEvents, type Appended, type StorableEvent } from './run-event.sql';
+import { storableRunnerEvents } from './run-event-input';
+import { runStream, type RunKey } from './run.sql';
+
+/** A refusal that no fact explains is a change between two statements; the second look sees it. */
+const LOOKS_MAX = 4;
+const AppendedRow: z.ZodType<Appended> = z.object({ lastSeq: column.int8, createdAt: column.time });
+
+/**
+ * Appends a runner's events to its run: one guarded statement, all or none.
+ *
+ * Input     epoch: of the claim; producerSequence: 1, 2, 3 … per epoch and call; events: 1–500, together up to 4 MiB.
+ * Returns   the sequences and ids. A batch that was appended before under its producer sequence returns its stored events, also when the run has
+ *           ended meanwhile.
+ * Locks     run.   Writes: runs (counters), run_events, outbox.
+ * Errors    RunNotFound; LeaseLost (another epoch), RunClosed, both recorded in the run's log at most once a minute; ProducerGap,
+ *           ProducerConflict, CommandNotOfRun, InvalidRequest, InvalidJson, ReservedEventType, PayloadTooLarge.
+ * Emits     the events.
+ * Repeat    safe with a producer sequence; without one a repeated call appends again.
+ * Keeps     LOG-1 to LOG-3, OWN-1, OWN-2 (judged by epoch and state alone), FEED-1.   Source: the original's appendEvent.
+ */
+export async function appendRunEvents(at: At, { tenantId, runId, ...input }: RunKey & Omit<AppendEvents, 'events'> & { events: readonly NewRunEvent[] }): Promise<AppendedEvents> {
+  const { epoch, producerSequence, events } = parseInput(AppendEvents, input);
+  const key = { tenantId, runId };
+  const batch: RunnerBatch = { ...key, epoch, sequence: producerSequence, events: storableRunnerEvents(events) };
+  if (isTx(at)) takingLock(at, 'run', `${tenantId}/${runId}`);
+  for (let look = 1; look <= LOOKS_MAX; look += 1) {
+    const appended = await maybeRow(executorOf(at), AppendedRow, runnerAppend(batch, isTx(at) ? at.feed.value : 0n));
+    if (appended !== undefined) {
+      for (const stream of [runStream(key), 'feed'] as const) announce(at, stream);
+      return { firstSeq: appended.lastSeq - batch.events.length + 1, lastSeq: appended.lastSeq, eventIds: batch.events.map((event) => event.id), replayed: false };
+    }
+    const replay = await explainRefusal(at, batch);
+    if (replay !== undefined) return replay;
+  }
+  throw new TransactionConflict(`Run ${runId} changed at every look: repeat the call.`, { attempts: LOOKS_MAX });
+}
+
+interface RunnerBatch extends RunKey {
+  readonly epoch: number;
+  readonly sequence: number | undefined;
+  readonly events: readonly StorableEvent[];
+}
+
+/** The append under a runner's guards: its epoch, an open run, the next producer sequence, commands of this run. */
+export function runnerAppend(batch: RunnerBatch, floor: bigint): Sql {
+  const { epoch, sequence, events } = batch;
+  const commandIds = commandIdsOf(events);
+  // Commands of a run are never removed while it is open, so that the snapshot's look at them is good enough for a guard.
+  const commandsGuard =
+    commandIds.length === 0
+      ? sql``
+      : sql`AND (SELECT count(*) FROM runplane.commands c WHERE c.tenant_id = ${batch.tenantId}::text AND c.run_id = ${batch.runId}::text
+              AND c.id = ANY (${commandIds}::text[])) = ${commandIds.length}::int`;
+  const producerGuard = sequence === undefined ? sql`` : sql`AND last_producer_seq = ${sequence - 1}::int`;
+  return appendStatement(batch, events, {
+    guard: sql`AND claim_epoch = ${epoch}::int AND status IN ('claimed', 'cancelling') ${producerGuard} ${commandsGuard}`,
+    set: sequence === undefined ? sql`` : sql`, last_producer_seq = ${sequence}::int`,
+    floor,
+    producer: { epoch, sequence },
+  });
+}
+
+const commandIdsOf = (events: readonly StorableEvent[]): string[] => [...new Set(events.map((event) => event.commandId).filter((id) => id !== null))];
+
+/** Says why the guards refused, or answers a repeated batch; undefined: look again, nothing stands in the way any more. */
+async function explainRefusal(at: At, batch: RunnerBatch): Promise<AppendedEvents | undefined> {
+  const on = executorOf(at);
+  const { runId, epoch, sequence } = batch;
+  const run = await findProducerState(on, batch);
+  if (run === undefined) throw runNotFound(runId);
+  if (run.claimEpoch !== epoch) {
+    await recordRefusalAfter(at, { ...batch, phase: 'stale-writer-refused', source: 'event-append' });
+    throw leaseLost({ runId, epoch, currentEpoch: run.claimEpoch });
+  }
+  if (sequence !== undefined && sequence <= run.lastProducerSeq) return replayOf(on, batch, sequence);
+  if (isFinalRun(run.status)) {
+    await recordRefusalAfter(at, { ...batch, phase: 'late-write-rejected', source: 'event-append' });
+    throw runClosed({ id: runId, status: run.status, failureKind: run.failureKind });
+  }
+  if (run.status === 'pending') throw leaseLost({ runId, epoch, currentEpoch: run.claimEpoch });
+  if (sequence !== undefined && sequence > run.lastProducerSeq + 1) {
+    const expected = run.lastProducerSeq + 1;
+    throw new ProducerGap(`Batch ${expected} of this epoch is missing: send it first.`, { expected, received: sequence });
+  }
+  const [unknown] = await listUnknownCommands(on, batch, commandIdsOf(batch.events));
+  if (unknown !== undefined) throw new CommandNotOfRun(`Run ${runId} has no command ${unknown}.`, { commandId: unknown });
+  return undefined;
+}
+
+async function replayOf(on: SqlExecutor, batch: RunnerBatch, sequence: number): Promise<AppendedEvents> {
+  const stored = await listBatchEvents(on, batch, { epoch: batch.epoch, sequence });
+  const same = stored.length === batch.events.length && stored.every((event, i) => event.type === batch.events[i]?.type && event.payloadText === batch.events[i].payloadText);
+  const [first, last] = [stored[0], stored.at(-1)];
+  if (!same || first === undefined || last === undefined) {
+    throw new ProducerConflict(`Batch ${sequence} of this epoch has other events.`, { producerSequence: sequence });
+  }
+  return { firstSeq: first.seq, lastSeq: last.seq, eventIds: stored.map((event) => event.id), replayed: true };
+}

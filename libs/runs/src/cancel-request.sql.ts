@@ -1,0 +1,72 @@
+import { CANCEL_STAGES, CANCEL_TARGET_KINDS, type CancelRequest, type CancelStage, type CancelTargetKind } from '@runplane/contracts';
+import { column, maybeRow, oneRow, rows, sql, type SqlExecutor, type Tx } from '@runplane/database';
+import { z } from 'zod';
+import type { RunKey } from './run.sql';
+
+const RequestRow: z.ZodType<CancelRequest> = z.object({
+  id: column.text,
+  targetKind: column.state(CANCEL_TARGET_KINDS),
+  targetId: column.text,
+  runId: column.text.nullable(),
+  commandId: column.text.nullable(),
+  sessionId: column.text.nullable(),
+  taskId: column.text.nullable(),
+  reason: column.text,
+  requestedBy: column.text.nullable(),
+  epoch: column.int,
+  stage: column.state(CANCEL_STAGES),
+  createdAt: column.time,
+  updatedAt: column.time,
+});
+
+const COLUMNS = sql`id AS "id", target_kind::text AS "targetKind", target_id AS "targetId", run_id AS "runId", command_id AS "commandId",
+  session_id AS "sessionId", task_id AS "taskId", reason AS "reason", requested_by AS "requestedBy", epoch AS "epoch", stage::text AS "stage",
+  runplane.wire_time(created_at) AS "createdAt", runplane.wire_time(updated_at) AS "updatedAt"`;
+
+export interface NewCancelRequest extends RunKey {
+  readonly requestId: string;
+  readonly targetKind: CancelTargetKind;
+  readonly targetId: string;
+  readonly commandId: string | null;
+  readonly sessionId: string | null;
+  readonly reason: string;
+  readonly requestedBy: string | null;
+  readonly epoch: number;
+}
+
+/** Inserts a cancel request at its first stage. Its run is locked, which orders all writes to it. */
+export function insertCancelRequest(tx: Tx, request: NewCancelRequest): Promise<CancelRequest> {
+  return oneRow(
+    tx,
+    RequestRow,
+    sql`INSERT INTO runplane.cancel_requests (tenant_id, id, target_kind, target_id, run_id, command_id, session_id, reason, requested_by, epoch, stage)
+        VALUES (${request.tenantId}::text, ${request.requestId}::text, ${request.targetKind}::text::runplane.cancel_target_kind, ${request.targetId}::text,
+          ${request.runId}::text, ${request.commandId}::text, ${request.sessionId}::text, ${request.reason}::text, ${request.requestedBy}::text,
+          ${request.epoch}::int, 'accepted')
+        RETURNING ${COLUMNS}`,
+  );
+}
+
+/** Moves requests on to a stage. Their runs are locked. */
+export function writeCancelStage(tx: Tx, tenantId: string, requestIds: readonly string[], stage: CancelStage): Promise<CancelRequest[]> {
+  return rows(
+    tx,
+    RequestRow,
+    sql`UPDATE runplane.cancel_requests SET stage = ${stage}::text::runplane.cancel_stage, updated_at = runplane.app_now()
+        WHERE tenant_id = ${tenantId}::text AND id = ANY (${[...requestIds]}::text[]) RETURNING ${COLUMNS}`,
+  );
+}
+
+export function findCancelRequest(on: SqlExecutor, { tenantId, requestId }: { tenantId: string; requestId: string }): Promise<CancelRequest | undefined> {
+  return maybeRow(on, RequestRow, sql`SELECT ${COLUMNS} FROM runplane.cancel_requests WHERE tenant_id = ${tenantId}::text AND id = ${requestId}::text`);
+}
+
+/** All requests that concern a run, oldest first. */
+export function listCancelRequestsOfRun(on: SqlExecutor, { tenantId, runId }: RunKey, limit: number): Promise<CancelRequest[]> {
+  return rows(
+    on,
+    RequestRow,
+    sql`SELECT ${COLUMNS} FROM runplane.cancel_requests WHERE tenant_id = ${tenantId}::text AND run_id = ${runId}::text
+        ORDER BY created_at, id LIMIT ${limit}::int`,
+  );
+}

@@ -1,0 +1,126 @@
+import {
+  contentHash, CreateRun, IdempotencyConflict, newId, normalizeJson, parseInput, partitionOf, REFERENCE_BYTES_MAX, requireIdentifier, RUN_ATTEMPTS_MAX_DEFAULT,
+  type JsonObject, type JsonValue, type Run,
+} from '@runplane/contracts';
+import { requireTenant, type Tx } from '@runplane/database';
+import { assertBoundary, ensureSession, resolveSessionRef, writeLastRun, type SessionRow } from '@runplane/sessions';
+import type { z } from 'zod';
+import { requireLockedSession, requireRun } from './require';
+import { appendServerEvents } from './run-event.sql';
+import { findRunHash, insertRun, type NewRun } from './run.sql';
+import { runCreatedEvent } from './server-events';
+
+/**
+ * Creates a run, and the session that it names if that is new. Event 1 of every run is `run-created`.
+ *
+ * Input     run: what to run, see CreateRun; runId: an identity reserved beforehand, which makes the call repeatable.
+ * Returns   the run; `replayed: true` when it was there under the reserved identity with the same content.
+ * Locks     new keys (session) → session → new keys (run).   Writes: sessions, runs, run_events, outbox.
+ * Errors    InvalidRequest, InvalidJson, PayloadTooLarge, TenantNotFound, SessionBoundary, IdempotencyConflict (the id has other content).
+ * Emits     run-created, once.
+ * Repeat    safe with runId; without it every call makes a run.
+ * Keeps     LOG-1, LOG-2, IDEM-1, TEN-1.   Source: the original's createRun.
+ */
+export async function createRun(
+  tx: Tx,
+  { tenantId, run: input, runId }: { tenantId: string; run: CreateRun; runId?: string | undefined },
+): Promise<{ run: Run; replayed: boolean }> {
+  const wanted = parseNewRun(input);
+  const id = runId === undefined ? newId('run') : requireIdentifier(runId, 'the run id');
+  const key = { tenantId, runId: id };
+  if (runId !== undefined && (await isReplay(tx, key, inputHashOf(tenantId, wanted)))) return { run: await requireRun(tx, key), replayed: true };
+
+  const session = await lockSessionOfRun(tx, tenantId, wanted);
+  const row = await newRunRow(tx, { tenantId, runId: id, wanted, session });
+  if (!(await insertRun(tx, row))) {
+    if (!(await isReplay(tx, key, row.inputHash))) throw new Error(`run ${id} is neither new nor there`);
+    return { run: await requireRun(tx, key), replayed: true };
+  }
+  await appendServerEvents(tx, key, [runCreatedEvent(row)]);
+  if (session !== undefined) await writeLastRun(tx, { tenantId, sessionId: session.sessionId, runId: id });
+  return { run: await requireRun(tx, key), replayed: false };
+}
+
+type ParsedRun = z.output<typeof CreateRun>;
+
+/** Checks and normalizes what the caller asks for. */
+export function parseNewRun(input: CreateRun): ParsedRun {
+  const parsed = parseInput(CreateRun, input);
+  const small = <T extends JsonValue>(value: T): T => normalizeJson(value, { bytesMax: REFERENCE_BYTES_MAX }).value;
+  return {
+    ...parsed,
+    workspaceRef: small(parsed.workspaceRef),
+    executionPolicy: small(parsed.executionPolicy),
+    ...(parsed.resourceBundleRef == null ? {} : { resourceBundleRef: small(parsed.resourceBundleRef) }),
+    ...(parsed.traceSink == null ? {} : { traceSink: small(parsed.traceSink) }),
+    ...(parsed.sessionRef?.metadata === undefined ? {} : { sessionRef: { ...parsed.sessionRef, metadata: small(parsed.sessionRef.metadata) } }),
+  };
+}
+
+/** The session that a new run names, made if it is new, locked, and of the same project and backend profile. */
+export async function lockSessionOfRun(tx: Tx, tenantId: string, wanted: ParsedRun): Promise<SessionRow | undefined> {
+  const ref = wanted.sessionRef;
+  if (ref == null) return undefined;
+  await requireTenant(tx, tenantId);
+  await ensureSession(tx, tenantId, ref, wanted);
+  const session = await requireLockedSession(tx, tenantId, ref.sessionId);
+  assertBoundary(session, wanted);
+  return session;
+}
+
+/** What a run is compared by when its creation is repeated: what the caller chose, not what the server resolved (a thread id changes). */
+export function inputHashOf(tenantId: string, wanted: ParsedRun): string {
+  const { projectId, workspaceRef, providerId, backendProfile, executionPolicy, sessionRef, resourceBundleRef, traceSink } = wanted;
+  const content: JsonObject = {
+    tenantId,
+    projectId,
+    workspaceRef,
+    providerId,
+    backendProfile,
+    executionPolicy,
+    sessionId: sessionRef?.sessionId ?? null,
+    resourceBundleRef: resourceBundleRef ?? null,
+    traceSink: traceSink ?? null,
+  };
+  return contentHash(content).hash;
+}
+
+export async function newRunRow(
+  tx: Tx,
+  { tenantId, runId, wanted, session }: { tenantId: string; runId: string; wanted: ParsedRun; session: SessionRow | undefined },
+): Promise<NewRun> {
+  const { settings } = await requireTenant(tx, tenantId);
+  const sessionId = session?.sessionId ?? null;
+  return {
+    tenantId,
+    runId,
+    ...partitionOf(tenantId, sessionId ?? runId),
+    projectId: wanted.projectId,
+    sessionId,
+    sessionRef: session === undefined || wanted.sessionRef == null ? null : resolveSessionRef(session, wanted.sessionRef),
+    workspaceRef: wanted.workspaceRef,
+    resourceBundleRef: wanted.resourceBundleRef ?? null,
+    providerId: wanted.providerId,
+    backendProfile: wanted.backendProfile,
+    executionPolicy: wanted.executionPolicy,
+    traceSink: wanted.traceSink ?? null,
+    inputHash: inputHashOf(tenantId, wanted),
+    hashVersion: contentHash(null).version,
+    onRunnerLost: wanted.onRunnerLost ?? settings.onRunnerLost,
+    maxAttempts: wanted.maxAttempts ?? settings.maxAttempts ?? RUN_ATTEMPTS_MAX_DEFAULT,
+  };
+}
+
+/** True when the run is there with this content. Errors: IdempotencyConflict when it has other content. */
+async function isReplay(tx: Tx, key: { tenantId: string; runId: string }, inputHash: string): Promise<boolean> {
+  const stored = await findRunHash(tx, key);
+  if (stored === undefined) return false;
+  assertSameContent('run', key.runId, stored.inputHash, inputHash);
+  return true;
+}
+
+/** Errors: IdempotencyConflict when a key or reserved id comes back with other content. */
+export function assertSameContent(resource: string, id: string, stored: string, wanted: string): void {
+  if (stored === wanted) return;
+  throw new IdempotencyConflict(`The same key or id was used before for another ${resource} (${id}): use a new one, or repeat the same content.`, { resource, id });
+}

@@ -1,0 +1,132 @@
+import { CLAIM_BATCH_ROWS_MAX, DISPATCH_LEASE_MS, freeText, isFinalRun, StaleDispatchClaim, type DispatchOutcome, type JsonObject } from '@runplane/contracts';
+import { inTransaction, type Db, type Tx } from '@runplane/database';
+import { closeRun } from './close-run';
+import {
+  claimDueIntents, listExhaustedIntents, writeExhaustedIntentFailed, writeIntentDispatched, writeIntentFailed, writeIntentRetry, type IntentClaim, type IntentRow,
+} from './dispatch-intent.sql';
+import { lockCommand } from './command.sql';
+import { requireLockedRun } from './require';
+import { appendServerEvents, phase } from './run-event.sql';
+import { lockRunLease } from './run-lease.sql';
+import type { RunRow } from './run.sql';
+import { upsertRunnerJob } from './runner.sql';
+
+// Working off dispatch intents: claim, then launch outside any transaction, then settle under the claim's epoch. An intent whose run or
+// command ends meanwhile is cancelled by that ending, which takes the claim away: a settle finds it gone and changes nothing.
+
+/**
+ * Claims due intents for a dispatcher: waiting ones, and those whose last dispatcher's lease has ended. The attempt is counted now.
+ * Locks: none that waits (SKIP LOCKED).
+ */
+export function claimDispatchIntents(
+  db: Db,
+  { owner, limit = 10, leaseMs = DISPATCH_LEASE_MS }: { owner: string; limit?: number | undefined; leaseMs?: number | undefined },
+): Promise<IntentRow[]> {
+  return claimDueIntents(db.sql, { owner, leaseMs, limit: Math.min(Math.max(limit, 1), CLAIM_BATCH_ROWS_MAX) });
+}
+
+export interface DispatchCompletion {
+  readonly outcome: DispatchOutcome;
+  readonly activeRunnerId?: string | undefined;
+  /** The job that was made or found; absent where a runner was active already. */
+  readonly job?: { readonly launcher: string; readonly jobName: string; readonly result: JsonObject } | undefined;
+}
+
+/**
+ * Records that a runner has been launched for an intent.
+ * Locks     run → intent → runner job.   Writes: dispatch_intents, runner_jobs, runs, run_events, outbox.
+ * Errors    StaleDispatchClaim: the claim is over, or the run or command has ended.
+ * Emits     runner-dispatch-completed.
+ */
+export async function completeDispatchIntent(tx: Tx, claim: IntentClaim & { runnerJobId: string }, { outcome, activeRunnerId, job }: DispatchCompletion): Promise<void> {
+  await requireLockedRun(tx, claim);
+  const runnerJobId = job === undefined ? null : claim.runnerJobId;
+  assertHeld(await writeIntentDispatched(tx, claim, { outcome, runnerJobId, activeRunnerId: activeRunnerId ?? null }), claim);
+  if (job !== undefined) await upsertRunnerJob(tx, { ...claim, jobId: claim.runnerJobId, ...job });
+  await appendServerEvents(tx, claim, [
+    phase('runner-dispatch-completed', {
+      commandId: claim.commandId,
+      dispatchIntentId: claim.intentId,
+      outcome,
+      runnerJobId,
+      activeRunnerId: activeRunnerId ?? null,
+      jobName: job?.jobName ?? null,
+    }),
+  ]);
+}
+
+/**
+ * Gives an intent back after a launch that failed, due after a delay.
+ * Locks     run → intent.   Errors: StaleDispatchClaim.   Emits: runner-dispatch-retry.
+ */
+export async function retryDispatchIntent(tx: Tx, claim: IntentClaim & { attempts: number }, { error, delayMs }: { error: string; delayMs: number }): Promise<void> {
+  await requireLockedRun(tx, claim);
+  const message = freeText(error);
+  assertHeld(await writeIntentRetry(tx, claim, { delayMs, lastError: message }), claim);
+  await appendServerEvents(tx, claim, [
+    phase('runner-dispatch-retry', { commandId: claim.commandId, dispatchIntentId: claim.intentId, attempts: claim.attempts, retryInMs: delayMs, message }),
+  ]);
+  tx.changed('dispatch');
+}
+
+export interface DispatchFailure {
+  readonly failureKind: string;
+  readonly message: string;
+  readonly attempts: number;
+}
+
+/**
+ * Ends an intent as failed, and its run with it: nobody will ever work on it.
+ * Locks     run → run lease → command → intent → session (closeRun).   Errors: StaleDispatchClaim.
+ * Emits     runner-dispatch-failed and the run's ending.
+ */
+export async function terminalizeDispatchIntent(tx: Tx, claim: IntentClaim, failure: DispatchFailure): Promise<void> {
+  const run = await lockForFailure(tx, claim);
+  assertHeld(await writeIntentFailed(tx, claim, freeText(failure.message)), claim);
+  await endUndispatchedRun(tx, run, claim, failure);
+}
+
+/**
+ * Ends intents whose last allowed attempt died with its dispatcher (kill -9 between claim and settle). A transaction per intent.
+ * Returns how many were ended.
+ */
+export async function failExhaustedIntentsOnce(db: Db, { limit = 50 }: { limit?: number } = {}): Promise<{ changed: number }> {
+  const exhausted = await listExhaustedIntents(db.sql, limit);
+  let changed = 0;
+  for (const { tenantId, runId, commandId, id: intentId, attempts, owner, epoch, lastError } of exhausted) {
+    const ended = await inTransaction(db, async (tx) => {
+      const claim = { tenantId, runId, commandId, intentId, owner: owner ?? '', epoch };
+      const run = await lockForFailure(tx, claim);
+      const message = lastError ?? 'every attempt to launch a runner died with its dispatcher';
+      if (!(await writeExhaustedIntentFailed(tx, claim, intentId, message))) return false;
+      await endUndispatchedRun(tx, run, claim, { failureKind: 'infra-failed', message, attempts });
+      return true;
+    });
+    if (ended) changed += 1;
+  }
+  return { changed };
+}
+
+async function lockForFailure(tx: Tx, claim: IntentClaim): Promise<RunRow> {
+  const run = await requireLockedRun(tx, claim);
+  await lockRunLease(tx, claim);
+  await lockCommand(tx, claim, claim.commandId);
+  return run;
+}
+
+async function endUndispatchedRun(tx: Tx, run: RunRow, { commandId, intentId }: IntentClaim, { failureKind, message, attempts }: DispatchFailure): Promise<void> {
+  if (isFinalRun(run.status)) return;
+  await closeRun(tx, run, {
+    status: 'failed',
+    failureKind,
+    failureMessage: message,
+    reason: 'runner-dispatch-failed',
+    before: [
+      phase('runner-dispatch-failed', { reason: 'runner-dispatch-failed', commandId, dispatchIntentId: intentId, attempts, failureKind, message: freeText(message) }),
+    ],
+  });
+}
+
+function assertHeld(held: boolean, { intentId, epoch }: IntentClaim): void {
+  if (!held) throw new StaleDispatchClaim(`Dispatch intent ${intentId} is no longer held under epoch ${epoch}.`, { intentId, epoch });
+}

@@ -1,0 +1,82 @@
+import { DISPATCH_ATTEMPTS_MAX, DISPATCH_BACKOFF_MS_MAX, DISPATCH_BACKOFF_MS_MIN, isDomainError, isFinalRun, redactError, type Run } from '@runplane/contracts';
+import { backOffMs, inTransaction, type Db } from '@runplane/database';
+import { claimDispatchIntents, completeDispatchIntent, retryDispatchIntent, terminalizeDispatchIntent, type DispatchCompletion } from './dispatch-intents';
+import type { IntentRow } from './dispatch-intent.sql';
+import { LaunchFailed, type Launcher, type LaunchResult } from './launcher';
+import { findRun } from './run.sql';
+
+export interface DispatchReport {
+  readonly launched: number;
+  readonly retried: number;
+  readonly failed: number;
+  /** Claims that were over before they were settled: the run ended, or another dispatcher took over. */
+  readonly stale: number;
+}
+
+type Settled = keyof DispatchReport;
+
+/**
+ * One bounded pass of a dispatcher: claims due intents, launches a runner for each outside any transaction, records what came of it. A
+ * launch that failed is tried again with a back-off, up to 8 attempts; a permanent failure ends the run at once. A dispatcher that
+ * dies anywhere leaves an intent that another one claims after the lease, and a launcher that finds its first try.
+ */
+export async function dispatchOnce(
+  db: Db,
+  { launcher, owner, limit, leaseMs }: { launcher: Launcher; owner: string; limit?: number | undefined; leaseMs?: number | undefined },
+): Promise<DispatchReport> {
+  const intents = await claimDispatchIntents(db, { owner, limit, leaseMs });
+  const report = { launched: 0, retried: 0, failed: 0, stale: 0 };
+  const settled = await Promise.all(intents.map((intent) => dispatch(db, launcher, owner, intent)));
+  for (const kind of settled) report[kind] += 1;
+  return report;
+}
+
+async function dispatch(db: Db, launcher: Launcher, owner: string, intent: IntentRow): Promise<Settled> {
+  const { tenantId, runId, commandId, runnerJobId, attempts } = intent;
+  const claim = { tenantId, runId, commandId, runnerJobId, attempts, intentId: intent.id, owner, epoch: intent.epoch };
+  try {
+    const run = await findRun(db.sql, claim);
+    if (run === undefined || isFinalRun(run.status)) return 'stale';
+    const completion = await launch(launcher, run, intent);
+    if (completion.kind === 'launched') await inTransaction(db, (tx) => completeDispatchIntent(tx, claim, completion.completion));
+    else if (completion.permanent || attempts >= DISPATCH_ATTEMPTS_MAX) {
+      await inTransaction(db, (tx) => terminalizeDispatchIntent(tx, claim, { ...completion, attempts }));
+      return 'failed';
+    } else {
+      const delayMs = backOffMs(attempts, { baseMs: DISPATCH_BACKOFF_MS_MIN, maxMs: DISPATCH_BACKOFF_MS_MAX });
+      await inTransaction(db, (tx) => retryDispatchIntent(tx, claim, { error: completion.message, delayMs }));
+      return 'retried';
+    }
+    return 'launched';
+  } catch (error) {
+    if (isDomainError(error) && error.code === 'stale_dispatch_claim') return 'stale';
+    throw error;
+  }
+}
+
+type Launched = { kind: 'launched'; completion: DispatchCompletion } | { kind: 'failed'; permanent: boolean; failureKind: string; message: string };
+
+/** A run that a live runner holds needs no second one: it sees the new command with its next heartbeat. */
+async function launch(launcher: Launcher, run: Run, intent: IntentRow): Promise<Launched> {
+  if (run.claimedBy !== null && (run.leaseRemainingMs ?? 0) > 0) {
+    return { kind: 'launched', completion: { outcome: 'active-runner', activeRunnerId: run.claimedBy } };
+  }
+  try {
+    const { outcome, jobName, result }: LaunchResult = await launcher.launch({
+      tenantId: run.tenantId,
+      runId: run.id,
+      commandId: intent.commandId,
+      intentId: intent.id,
+      runnerJobId: intent.runnerJobId,
+      runnerId: `runner_${intent.runnerJobId}`,
+      backendProfile: run.backendProfile,
+      workspaceRef: run.workspaceRef,
+      input: intent.input,
+      executionPolicy: run.executionPolicy,
+    });
+    return { kind: 'launched', completion: { outcome, job: { launcher: launcher.kind, jobName, result } } };
+  } catch (error) {
+    const known = error instanceof LaunchFailed ? error : undefined;
+    return { kind: 'failed', permanent: known?.permanent ?? false, failureKind: known?.failureKind ?? 'infra-failed', message: redactError(error) };
+  }
+}

@@ -1,0 +1,55 @@
+import { Heartbeat, isFinalRun, LeaseExpired, LeaseLost, LIST_ROWS_MAX, parseInput, type HeartbeatAnswer } from '@runplane/contracts';
+import { isTx, takingLock, type At, type SqlExecutor } from '@runplane/database';
+import { listCommandsAfter } from './command.sql';
+import { renewLease, findHeartbeatFacts, type Renewal } from './heartbeat.sql';
+import { runNotFound } from './require';
+import type { RunKey } from './run.sql';
+
+/**
+ * Prolongs a runner's lease and tells it what it should know. One narrow row is locked and written; the run's row is not (its list order
+ * does not move), so heartbeats never wait for appends.
+ *
+ * Input     epoch: of the claim; leaseMs: counted from now; commandsAfterSeq: the last command that the runner knows.
+ * Returns   the remaining lease, the run's status, a requested cancel, cancelled and new commands, the server's time; `stop: true` when the run has
+ *           ended and this epoch held it last.
+ * Locks     run lease alone.   Writes: run_leases.
+ * Errors    RunNotFound; LeaseLost (another epoch holds it, or it was taken away); LeaseExpired (an ended lease is not prolonged).
+ * Keeps     OWN-1, OWN-2.   Source: the original's heartbeat.
+ */
+export async function heartbeat(at: At, { tenantId, runId, ...input }: RunKey & Heartbeat): Promise<HeartbeatAnswer> {
+  const { epoch, leaseMs, commandsAfterSeq } = parseInput(Heartbeat, input);
+  const key = { tenantId, runId };
+  const on: SqlExecutor = isTx(at) ? at : at.lane;
+  if (isTx(at)) takingLock(at, 'runLease', `${tenantId}/${runId}`);
+  const renewal = await renewLease(on, key, { epoch, leaseMs });
+  const facts = await findHeartbeatFacts(on, key);
+  if (facts === undefined) throw runNotFound(runId);
+  const stop = isFinalRun(facts.status) && facts.claimEpoch === epoch;
+  if (!stop) assertRenewed(renewal, { runId, epoch, currentEpoch: facts.claimEpoch });
+  const commands = stop ? [] : await listCommandsAfter(on, key, { afterSeq: commandsAfterSeq, limit: LIST_ROWS_MAX, openOnly: true });
+  return {
+    runStatus: facts.status,
+    stop,
+    leaseRemainingMs: stop ? 0 : leaseMs,
+    cancel:
+      facts.cancelRequestId === null || facts.cancelReason === null || facts.status !== 'cancelling'
+        ? null
+        : { requestId: facts.cancelRequestId, reason: facts.cancelReason, deadlineRemainingMs: facts.cancelDeadlineInMs },
+    cancelledCommands: facts.cancelledCommands,
+    commands,
+    serverTime: facts.serverTime,
+  };
+}
+
+function assertRenewed(renewal: Renewal, about: { runId: string; epoch: number; currentEpoch: number }): void {
+  if (renewal === 'renewed') return;
+  const { runId, epoch, currentEpoch } = about;
+  if (renewal === 'expired' && epoch === currentEpoch) {
+    throw new LeaseExpired(`The lease on run ${runId} ended before this call: claim the run anew, or stop.`, { runId, epoch });
+  }
+  throw leaseLost(about);
+}
+
+export function leaseLost({ runId, epoch, currentEpoch }: { runId: string; epoch: number; currentEpoch: number }): LeaseLost {
+  return new LeaseLost(`Epoch ${epoch} no longer holds run ${runId}: stop working on it.`, { runId, epoch, currentEpoch });
+}

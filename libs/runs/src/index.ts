@@ -1,0 +1,28 @@
+// The door of libs/runs: runs, commands, run events, admission, claims, cancel, dispatch and the sweepers.
+
+export { ackCommand } from './ack-command';
+export { acknowledgeCancel } from './acknowledge-cancel';
+export { admitTurn } from './admit-turn';
+export { appendRunEvents } from './append-run-events';
+export { cancelCommand } from './cancel-command';
+export { cancelRun } from './cancel-run';
+export { claimRun } from './claim-run';
+export { createCommand } from './create-command';
+export { createRun } from './create-run';
+export {
+  claimDispatchIntents, completeDispatchIntent, failExhaustedIntentsOnce, retryDispatchIntent, terminalizeDispatchIntent, type DispatchCompletion, type DispatchFailure,
+} from './dispatch-intents';
+export { dispatchOnce, type DispatchReport } from './dispatch-once';
+export { finishCommand } from './finish-command';
+export { finishRun } from './finish-run';
+export { heartbeat } from './heartbeat';
+export { LaunchFailed, type Launcher, type LaunchRequest, type LaunchResult } from './launcher';
+export {
+  getRunResult, listRunEvents, streamRunEvents, waitForRunEvents, waitForRunResult, type ReadRunEvents, type RunEventPage, type StreamItem, type Wait,
+} from './read-run-events';
+export { getCommand, getDispatchIntent, getRun, listCancelRequests, listCommands, listRuns } from './read-runs';
+export { registerRunner } from './register-runner';
+export { registerRunProbes } from './run-probe.sql';
+export { runStream, type RunKey } from './run.sql';
+export { createRuns } from './runs';
+export { failUnclaimedRunsOnce, sweepCancelDeadlinesOnce, sweepLostRunnersOnce, type Sweep } from './sweep';

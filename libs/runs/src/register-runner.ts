@@ -1,0 +1,21 @@
+import { newId, normalizeJson, parseInput, redactJson, REFERENCE_BYTES_MAX, RegisterRunner, requireIdentifier, type JsonObject, type Runner } from '@runplane/contracts';
+import type { Tx } from '@runplane/database';
+import { upsertRunner } from './runner.sql';
+
+/**
+ * Registers a runner, or merges what is given into its registration. Times are the server's; metadata is redacted.
+ * Locks: new key (runner).   Errors: InvalidRequest, InvalidJson, InvalidIdentifier.   Repeat: safe with runnerId.
+ */
+export function registerRunner(tx: Tx, { tenantId, runnerId, runner: input }: { tenantId: string; runnerId?: string | undefined; runner: RegisterRunner }): Promise<Runner> {
+  const runner = parseInput(RegisterRunner, input);
+  const id = runnerId === undefined ? newId('runner') : requireIdentifier(runnerId, 'the runner id');
+  const metadata = redactJson(normalizeJson(runner.metadata ?? {}, { bytesMax: REFERENCE_BYTES_MAX }).value) as JsonObject;
+  return upsertRunner(tx, tenantId, id, {
+    runId: runner.runId ?? null,
+    attemptId: runner.attemptId ?? null,
+    backendProfile: runner.backendProfile ?? null,
+    placement: runner.placement ?? null,
+    sourceCommit: runner.sourceCommit ?? null,
+    metadata,
+  });
+}

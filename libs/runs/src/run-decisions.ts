@@ -1,0 +1,107 @@
+import { isFinalRun, type RunnerLostPolicy, type RunState, type TerminalStatus } from '@runplane/contracts';
+import { isLive } from '@runplane/database';
+
+// What is done with a run, decided from rows that are locked and from nothing else: no clock, no statement. Tables of cases: run-decisions.spec.ts.
+
+/** The parts of a locked run that decisions look at. */
+export interface RunFacts {
+  readonly status: RunState;
+  readonly claimEpoch: number;
+  readonly attempts: number;
+  readonly maxAttempts: number;
+  readonly onRunnerLost: RunnerLostPolicy;
+  readonly failureKind: string | null;
+  readonly claimDeadlineInMs: number | null;
+  readonly cancelDeadlineInMs: number | null;
+}
+
+/** The end of the claim's lease, by the database's clock after the lock; null where no lease row exists. */
+export type LeaseFacts = { readonly expiresInMs: number } | undefined;
+
+const holds = (lease: LeaseFacts): boolean => lease !== undefined && isLive(lease.expiresInMs);
+
+export type WriterDecision = { kind: 'write' } | { kind: 'closed' } | { kind: 'lease-lost' };
+
+/**
+ * May the holder of `epoch` still write? Judged by epoch and state alone: a runner that is late, but neither replaced nor closed, is
+ * accepted (OWN-2). `closed` says that it held the run last, so that an identical repeat can be answered.
+ */
+export function decideWriter(run: RunFacts, epoch: number): WriterDecision {
+  if (epoch !== run.claimEpoch) return { kind: 'lease-lost' };
+  if (isFinalRun(run.status)) return { kind: 'closed' };
+  return run.status === 'claimed' || run.status === 'cancelling' ? { kind: 'write' } : { kind: 'lease-lost' };
+}
+
+export interface OutcomeFacts {
+  readonly terminalStatus: TerminalStatus;
+  readonly failureKind?: string | null | undefined;
+}
+
+/** What an outcome leaves as failure kind: a cancelled run or command always has one. */
+export function failureKindOf({ terminalStatus, failureKind }: OutcomeFacts): string | null {
+  if (terminalStatus === 'completed') return null;
+  return failureKind ?? (terminalStatus === 'cancelled' ? 'cancelled' : 'backend-failed');
+}
+
+export type FinishDecision = { kind: 'close' } | { kind: 'replay' } | { kind: 'closed' } | { kind: 'lease-lost' };
+
+/** A repeated finish with the stored outcome is answered with it; another outcome of an ended run is refused. */
+export function decideFinish(run: RunFacts, epoch: number, outcome: OutcomeFacts): FinishDecision {
+  const writer = decideWriter(run, epoch);
+  if (writer.kind === 'write') return { kind: 'close' };
+  if (writer.kind === 'lease-lost') return writer;
+  const same = run.status === outcome.terminalStatus && run.failureKind === failureKindOf(outcome);
+  return { kind: same ? 'replay' : 'closed' };
+}
+
+export type CancelDecision =
+  /** Ended already, or asked already. */
+  | { kind: 'keep' }
+  /** Nobody works on it, or nobody shall be waited for: end it now. `fenced`: a holder is cut off. */
+  | { kind: 'close'; fenced: boolean }
+  /** The holder learns of it and may stop in its own way, until the deadline. */
+  | { kind: 'request' };
+
+export function decideCancel(run: RunFacts, lease: LeaseFacts, { immediate }: { immediate: boolean }): CancelDecision {
+  if (isFinalRun(run.status)) return { kind: 'keep' };
+  if (run.status === 'pending') return { kind: 'close', fenced: false };
+  if (immediate || !holds(lease)) return { kind: 'close', fenced: true };
+  return run.status === 'cancelling' ? { kind: 'keep' } : { kind: 'request' };
+}
+
+export type LostRunnerDecision = { kind: 'keep' } | { kind: 'finish-cancel' } | { kind: 'requeue' } | { kind: 'fail' };
+
+/** What becomes of a run whose lease has ended. A cancel that was asked for comes first; then the run's policy, within its attempts. */
+export function decideLostRunner(run: RunFacts, lease: LeaseFacts): LostRunnerDecision {
+  if ((run.status !== 'claimed' && run.status !== 'cancelling') || holds(lease)) return { kind: 'keep' };
+  if (run.status === 'cancelling') return { kind: 'finish-cancel' };
+  return { kind: run.onRunnerLost === 'requeue' && run.attempts < run.maxAttempts ? 'requeue' : 'fail' };
+}
+
+/** True when a cancel's deadline has passed and the holder has not ended the run. */
+export function isCancelOverdue(run: RunFacts): boolean {
+  return run.status === 'cancelling' && run.cancelDeadlineInMs !== null && !isLive(run.cancelDeadlineInMs);
+}
+
+/** True when a dispatched run should have been claimed by now and was not. */
+export function isClaimOverdue(run: RunFacts): boolean {
+  return run.status === 'pending' && run.claimDeadlineInMs !== null && !isLive(run.claimDeadlineInMs);
+}
+
+export type Staleness =
+  /** `staleInMs`: when a takeover becomes possible if nothing happens until then; null: not by itself. */
+  | { kind: 'live'; staleInMs: number | null }
+  | { kind: 'stale'; why: 'lease-ended' | 'never-claimed' | 'dispatch-ended' };
+
+/**
+ * May a new turn take the session over from its open one? Only when nobody works on that turn and nobody will: its lease has ended, its
+ * claim deadline has passed, or its dispatch has ended without a runner.
+ */
+export function decideStaleness(run: RunFacts, lease: LeaseFacts, intentState: string | undefined): Staleness {
+  if (run.status === 'claimed' || run.status === 'cancelling') {
+    return holds(lease) ? { kind: 'live', staleInMs: lease?.expiresInMs ?? null } : { kind: 'stale', why: 'lease-ended' };
+  }
+  if (isClaimOverdue(run)) return { kind: 'stale', why: 'never-claimed' };
+  if (intentState === 'failed' || intentState === 'cancelled') return { kind: 'stale', why: 'dispatch-ended' };
+  return { kind: 'live', staleInMs: run.claimDeadlineInMs };
+}

@@ -1,0 +1,192 @@
+import { isOutputEvent, newId, redactJson, RUN_STATES, type JsonObject, type RunEvent } from '@runplane/contracts';
+import { column, emptySql, maybeRow, oneRow, rows, sql, type Sql, type SqlExecutor, type Tx } from '@runplane/database';
+import { insertOutboxEvents } from '@runplane/outbox';
+import { z } from 'zod';
+import { runStream, type RunKey } from './run.sql';
+
+/** An event on its way into the log: normalized, redacted, and its payload as the text that is stored. */
+export interface StorableEvent {
+  readonly id: string;
+  readonly type: string;
+  readonly payloadText: string;
+  readonly commandId: string | null;
+  readonly toolCallId: string | null;
+}
+
+/** An event that the server writes. */
+export interface ServerEvent {
+  readonly type: 'user_message' | 'backend_status' | 'terminal_status' | 'tool_result';
+  readonly payload: JsonObject;
+  readonly commandId?: string | null;
+  readonly toolCallId?: string;
+}
+
+/** A backend_status event: a fact about the run's life, told by its phase. */
+export function phase(name: string, facts: JsonObject = {}): ServerEvent {
+  const commandId = facts['commandId'];
+  return { type: 'backend_status', payload: { phase: name, ...facts }, commandId: typeof commandId === 'string' ? commandId : null };
+}
+
+const Appended = z.object({ lastSeq: column.int8, createdAt: column.time });
+export type Appended = z.infer<typeof Appended>;
+
+/**
+ * The one statement by which events enter a run's log (LOG-1, LOG-2): it advances the counter on the run's row by the number of events,
+ * inserts them behind it and puts them in the outbox. A guarded update: after a wait for the row PostgreSQL looks at the WHERE again, on
+ * the newest version, so `guard` tests columns of the run alone (and rows that never change). No row: the guard refused.
+ *
+ * `set` changes further columns of the run; `floor` is the feed number that the transaction may not go below.
+ */
+export function appendStatement(
+  { tenantId, runId }: RunKey,
+  events: readonly StorableEvent[],
+  { guard, set, floor, producer }: { guard: Sql; set: Sql; floor: bigint; producer: { epoch: number; sequence: number | undefined } | null },
+): Sql {
+  return sql`
+    WITH r AS MATERIALIZED (
+      UPDATE runplane.runs SET last_event_seq = last_event_seq + ${events.length}::int,
+        last_tx = greatest(last_tx, ${String(floor)}::bigint, runplane.feed_tx())${set}
+      WHERE tenant_id = ${tenantId}::text AND id = ${runId}::text ${guard}
+      RETURNING tenant_id, id, project_id, session_id, partition_key, shard, last_tx AS tx, last_event_seq
+    ), n AS MATERIALIZED (
+      SELECT r.tx, r.shard, r.partition_key, r.tenant_id, 'run'::runplane.outbox_stream AS stream, r.id AS stream_id,
+        r.last_event_seq - ${events.length}::int + e.place AS sequence, e.type, r.project_id, r.session_id, r.id AS run_id, e.command_id,
+        e.id AS event_id, e.payload::json AS data, (SELECT runplane.app_now()) AS created_at, e.tool_call_id, e.is_output
+      FROM r, unnest(${events.map((e) => e.id)}::text[], ${events.map((e) => e.type)}::text[], ${events.map((e) => e.payloadText)}::text[],
+        ${events.map((e) => e.commandId)}::text[], ${events.map((e) => e.toolCallId)}::text[], ${events.map((e) => isOutputEvent(e.type))}::bool[])
+        WITH ORDINALITY AS e (id, type, payload, command_id, tool_call_id, is_output, place)
+    ), written AS (
+      INSERT INTO runplane.run_events (tenant_id, run_id, seq, id, type, payload, command_id, tool_call_id, is_output, producer_epoch, producer_seq, created_at)
+      SELECT tenant_id, run_id, sequence, event_id, type, data, command_id, tool_call_id, is_output,
+        ${producer?.epoch ?? null}::int, ${producer?.sequence ?? null}::int, created_at
+      FROM n
+    ), out AS (${insertOutboxEvents(sql`n`)})
+    SELECT r.last_event_seq::text AS "lastSeq", (SELECT runplane.wire_time(max(created_at)) FROM n) AS "createdAt" FROM r`;
+}
+
+/** Makes an event of the server storable. Its free texts are redacted like a runner's. */
+export function storable({ type, payload, commandId, toolCallId }: ServerEvent): StorableEvent {
+  return { id: newId('evt'), type, payloadText: JSON.stringify(redactJson(payload)), commandId: commandId ?? null, toolCallId: toolCallId ?? null };
+}
+
+/**
+ * Appends the server's own events to a run that this transaction has locked or inserted, and changes `set` columns of the run with them.
+ * No guard but the id: whoever calls has decided under the lock.
+ */
+export async function appendServerEvents(tx: Tx, run: RunKey, events: readonly ServerEvent[], set: Sql = emptySql): Promise<Appended> {
+  const statement = appendStatement(run, events.map(storable), { guard: emptySql, set, floor: tx.feed.value, producer: null });
+  const appended = await oneRow(tx, Appended, statement);
+  tx.changed(runStream(run));
+  tx.changed('feed');
+  return appended;
+}
+
+const EventRow = z.object({
+  id: column.text,
+  runId: column.text,
+  seq: column.int8,
+  type: column.text,
+  payload: column.jsonObject,
+  commandId: column.text.nullable(),
+  createdAt: column.time,
+});
+
+const COLUMNS = sql`id AS "id", run_id AS "runId", seq::text AS "seq", type AS "type", payload::text AS "payload", command_id AS "commandId",
+  runplane.wire_time(created_at) AS "createdAt"`;
+
+/** Events of a run behind a sequence, ascending. */
+export function listEventsAfter(on: SqlExecutor, { tenantId, runId }: RunKey, { afterSeq, limit }: { afterSeq: number; limit: number }): Promise<RunEvent[]> {
+  return rows(
+    on,
+    EventRow,
+    sql`SELECT ${COLUMNS} FROM runplane.run_events
+        WHERE tenant_id = ${tenantId}::text AND run_id = ${runId}::text AND seq > ${String(afterSeq)}::bigint
+        ORDER BY seq LIMIT ${limit}::int`,
+  );
+}
+
+const StoredText = z.object({ id: column.text, seq: column.int8, type: column.text, payloadText: column.text });
+
+/** The events that a runner's batch has written, for its replay. A scan of the run's tail: repeats are rare and name recent batches. */
+export function listBatchEvents(on: SqlExecutor, { tenantId, runId }: RunKey, { epoch, sequence }: { epoch: number; sequence: number }): Promise<z.infer<typeof StoredText>[]> {
+  return rows(
+    on,
+    StoredText,
+    sql`SELECT id AS "id", seq::text AS "seq", type AS "type", payload::text AS "payloadText" FROM runplane.run_events
+        WHERE tenant_id = ${tenantId}::text AND run_id = ${runId}::text AND producer_epoch = ${epoch}::int AND producer_seq = ${sequence}::int
+        ORDER BY seq`,
+  );
+}
+
+/** Calls of tools that have no result yet, in order. */
+export function listOpenToolCalls(on: SqlExecutor, { tenantId, runId }: RunKey): Promise<{ toolCallId: string; commandId: string | null }[]> {
+  return rows(
+    on,
+    z.object({ toolCallId: column.text, commandId: column.text.nullable() }),
+    sql`SELECT c.tool_call_id AS "toolCallId", c.command_id AS "commandId" FROM runplane.run_events c
+        WHERE c.tenant_id = ${tenantId}::text AND c.run_id = ${runId}::text AND c.tool_call_id IS NOT NULL AND c.type = 'tool_call'
+          AND NOT EXISTS (SELECT FROM runplane.run_events x WHERE x.tenant_id = c.tenant_id AND x.run_id = c.run_id
+            AND x.tool_call_id = c.tool_call_id AND x.type = 'tool_result')
+          AND c.seq = (SELECT min(f.seq) FROM runplane.run_events f WHERE f.tenant_id = c.tenant_id AND f.run_id = c.run_id
+            AND f.tool_call_id = c.tool_call_id AND f.type = 'tool_call')
+        ORDER BY c.seq`,
+  );
+}
+
+const Head = z.object({ status: column.state(RUN_STATES), lastSeq: column.int8, terminalSeq: column.int8.nullable() });
+
+/** Where a run's log ends, and whether for good: the sequence of terminal_status stands right behind the last events of its ending. */
+export function findLogHead(on: SqlExecutor, { tenantId, runId }: RunKey): Promise<z.infer<typeof Head> | undefined> {
+  return maybeRow(
+    on,
+    Head,
+    sql`SELECT r.status::text AS "status", r.last_event_seq::text AS "lastSeq",
+          CASE WHEN r.finished_at IS NOT NULL THEN (
+            SELECT e.seq::text FROM runplane.run_events e WHERE e.tenant_id = r.tenant_id AND e.run_id = r.id AND e.type = 'terminal_status'
+            ORDER BY e.seq DESC LIMIT 1
+          ) END AS "terminalSeq"
+        FROM runplane.runs r WHERE r.tenant_id = ${tenantId}::text AND r.id = ${runId}::text`,
+  );
+}
+
+/** The last thing the assistant said; a message marked final wins over later drafts. */
+export function findLastAssistantMessage(on: SqlExecutor, { tenantId, runId }: RunKey): Promise<{ text: string | null } | undefined> {
+  return maybeRow(
+    on,
+    z.object({ text: column.text.nullable() }),
+    sql`SELECT payload ->> 'text' AS "text" FROM runplane.run_events
+        WHERE tenant_id = ${tenantId}::text AND run_id = ${runId}::text AND type = 'assistant_message'
+        ORDER BY (payload ->> 'final' = 'true') DESC, seq DESC LIMIT 1`,
+  );
+}
+
+const UsageRow = z.object({ model: column.text, inputTokens: column.int8, outputTokens: column.int8, costMicros: column.int8.nullable(), currency: column.text.nullable() });
+
+/** What the run has used, summed by model and currency. */
+export function sumUsage(on: SqlExecutor, { tenantId, runId }: RunKey): Promise<z.infer<typeof UsageRow>[]> {
+  return rows(
+    on,
+    UsageRow,
+    sql`SELECT payload ->> 'model' AS "model", sum((payload ->> 'inputTokens')::bigint)::text AS "inputTokens",
+          sum((payload ->> 'outputTokens')::bigint)::text AS "outputTokens", sum((payload ->> 'costMicros')::bigint)::text AS "costMicros",
+          payload ->> 'currency' AS "currency"
+        FROM runplane.run_events
+        WHERE tenant_id = ${tenantId}::text AND run_id = ${runId}::text AND type = 'usage'
+        GROUP BY payload ->> 'model', payload ->> 'currency' ORDER BY 1, 5`,
+  );
+}
+
+/** True when the run's newest events hold a record of this phase and epoch from within the last `everyMs`. */
+export async function hasRecentRecord(tx: Tx, { tenantId, runId }: RunKey, record: { phase: string; epoch: number; everyMs: number }): Promise<boolean> {
+  const found = await rows(
+    tx,
+    z.object({ done: column.int }),
+    sql`SELECT 1 AS "done" FROM (
+          SELECT type, payload, created_at FROM runplane.run_events
+          WHERE tenant_id = ${tenantId}::text AND run_id = ${runId}::text ORDER BY seq DESC LIMIT 500
+        ) newest
+        WHERE type = 'backend_status' AND payload ->> 'phase' = ${record.phase}::text AND payload ->> 'epoch' = ${String(record.epoch)}::text
+          AND created_at > runplane.app_now() - ${record.everyMs}::int * interval '1 millisecond' LIMIT 1`,
+  );
+  return found.length > 0;
+}

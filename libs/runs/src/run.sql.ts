@@ -1,0 +1,230 @@
+import { RUN_STATES, RUNNER_LOST_POLICIES, type JsonObject, type JsonValue, type Partition, type Run, type RunnerLostPolicy } from '@runplane/contracts';
+import { column, insertedRow, maybeRow, rows, sql, takingLock, type SqlExecutor, type Stream, type Tx } from '@runplane/database';
+import { z } from 'zod';
+
+export interface RunKey {
+  readonly tenantId: string;
+  readonly runId: string;
+}
+
+/** Under which name the hub's waiters know a run. */
+export const runStream = ({ tenantId, runId }: RunKey): Stream => `run:${tenantId}/${runId}`;
+
+const RunRow = z.object({
+  tenantId: column.text,
+  id: column.text,
+  projectId: column.text,
+  sessionId: column.text.nullable(),
+  sessionRef: column.jsonObject.nullable(),
+  workspaceRef: column.jsonObject,
+  resourceBundleRef: column.jsonObject.nullable(),
+  providerId: column.text,
+  backendProfile: column.text,
+  executionPolicy: column.jsonObject,
+  traceSink: column.json.nullable(),
+  inputHash: column.text,
+  hashVersion: column.int,
+  status: column.state(RUN_STATES),
+  failureKind: column.text.nullable(),
+  failureMessage: column.text.nullable(),
+  claimedBy: column.text.nullable(),
+  claimEpoch: column.int,
+  attempts: column.int,
+  maxAttempts: column.int,
+  onRunnerLost: column.state(RUNNER_LOST_POLICIES),
+  claimDeadlineInMs: column.int.nullable(),
+  lastEventSeq: column.int8,
+  lastCommandSeq: column.int,
+  lastTx: column.bigint,
+  partitionKey: column.text,
+  shard: column.int,
+  cancelEpoch: column.int,
+  cancelRequestId: column.text.nullable(),
+  cancelRequestedAt: column.time.nullable(),
+  cancelReason: column.text.nullable(),
+  cancelDeadlineAt: column.time.nullable(),
+  cancelDeadlineInMs: column.int.nullable(),
+  createdAt: column.time,
+  updatedAt: column.time,
+  finishedAt: column.time.nullable(),
+});
+/** A run as its row says; the lease's end stands elsewhere. */
+export type RunRow = z.infer<typeof RunRow>;
+
+const COLUMNS = sql`
+  r.tenant_id AS "tenantId", r.id AS "id", r.project_id AS "projectId", r.session_id AS "sessionId", r.session_ref::text AS "sessionRef",
+  r.workspace_ref::text AS "workspaceRef", r.resource_bundle_ref::text AS "resourceBundleRef", r.provider_id AS "providerId",
+  r.backend_profile AS "backendProfile", r.execution_policy::text AS "executionPolicy", r.trace_sink::text AS "traceSink",
+  r.input_hash AS "inputHash", r.hash_version::int AS "hashVersion", r.status::text AS "status", r.failure_kind AS "failureKind",
+  r.failure_message AS "failureMessage", r.claimed_by AS "claimedBy", r.claim_epoch AS "claimEpoch", r.attempts AS "attempts",
+  r.max_attempts AS "maxAttempts", r.on_runner_lost::text AS "onRunnerLost",
+  runplane.ms_until(r.claim_deadline_at, runplane.app_now()) AS "claimDeadlineInMs",
+  r.last_event_seq::text AS "lastEventSeq", r.last_command_seq AS "lastCommandSeq", r.last_tx::text AS "lastTx",
+  r.partition_key AS "partitionKey", r.shard::int AS "shard", r.cancel_epoch AS "cancelEpoch", r.cancel_request_id AS "cancelRequestId",
+  runplane.wire_time(r.cancel_requested_at) AS "cancelRequestedAt", r.cancel_reason AS "cancelReason",
+  runplane.wire_time(r.cancel_deadline_at) AS "cancelDeadlineAt", runplane.ms_until(r.cancel_deadline_at, runplane.app_now()) AS "cancelDeadlineInMs",
+  runplane.wire_time(r.created_at) AS "createdAt", runplane.wire_time(r.updated_at) AS "updatedAt", runplane.wire_time(r.finished_at) AS "finishedAt"`;
+
+const ReadRow = RunRow.extend({ leaseRemainingMs: column.int.nullable() });
+const LEASE = sql`(SELECT runplane.ms_until(k.expires_at, runplane.app_now()) FROM runplane.run_leases k
+  WHERE k.tenant_id = r.tenant_id AND k.run_id = r.id) AS "leaseRemainingMs"`;
+
+/** Locks a run; undefined when there is none. The clock is read after the lock is held (OWN-2). */
+export async function lockRun(tx: Tx, { tenantId, runId }: RunKey): Promise<RunRow | undefined> {
+  takingLock(tx, 'run', `${tenantId}/${runId}`);
+  const run = await maybeRow(
+    tx,
+    RunRow,
+    sql`WITH r AS MATERIALIZED (
+          SELECT * FROM runplane.runs WHERE tenant_id = ${tenantId}::text AND id = ${runId}::text FOR NO KEY UPDATE
+        )
+        SELECT ${COLUMNS} FROM r`,
+  );
+  if (run !== undefined) tx.feed.raise(run.lastTx);
+  return run;
+}
+
+/** Reads a run as the wire shows it, without a lock. */
+export async function findRun(on: SqlExecutor, { tenantId, runId }: RunKey): Promise<Run | undefined> {
+  const row = await maybeRow(on, ReadRow, sql`SELECT ${COLUMNS}, ${LEASE} FROM runplane.runs r WHERE r.tenant_id = ${tenantId}::text AND r.id = ${runId}::text`);
+  return row && toRun(row);
+}
+
+/** The run's input hash, for the replay of a reserved identity. */
+export function findRunHash(on: SqlExecutor, { tenantId, runId }: RunKey): Promise<{ inputHash: string } | undefined> {
+  return maybeRow(
+    on,
+    z.object({ inputHash: column.text }),
+    sql`SELECT input_hash AS "inputHash" FROM runplane.runs WHERE tenant_id = ${tenantId}::text AND id = ${runId}::text`,
+  );
+}
+
+export interface NewRun extends RunKey, Partition {
+  readonly projectId: string;
+  readonly sessionId: string | null;
+  readonly sessionRef: JsonObject | null;
+  readonly workspaceRef: JsonObject;
+  readonly resourceBundleRef: JsonObject | null;
+  readonly providerId: string;
+  readonly backendProfile: string;
+  readonly executionPolicy: JsonObject;
+  readonly traceSink: JsonValue | null;
+  readonly inputHash: string;
+  readonly hashVersion: number;
+  readonly onRunnerLost: RunnerLostPolicy;
+  readonly maxAttempts: number;
+}
+
+const jsonText = (value: JsonValue | null): string | null => (value === null ? null : JSON.stringify(value)); // SQL NULL, never JSON null
+
+/** Inserts a run unless its id is taken; waits for a twin that is inserting it. False when it was there. */
+export async function insertRun(tx: Tx, run: NewRun): Promise<boolean> {
+  const inserted = await rows(
+    tx,
+    z.object({ done: column.int }),
+    sql`
+    INSERT INTO runplane.runs (tenant_id, id, project_id, session_id, session_ref, workspace_ref, resource_bundle_ref, provider_id, backend_profile,
+      execution_policy, trace_sink, input_hash, hash_version, on_runner_lost, max_attempts, partition_key, shard, last_tx)
+    VALUES (${run.tenantId}::text, ${run.runId}::text, ${run.projectId}::text, ${run.sessionId}::text, ${jsonText(run.sessionRef)}::jsonb,
+      ${JSON.stringify(run.workspaceRef)}::jsonb, ${jsonText(run.resourceBundleRef)}::jsonb, ${run.providerId}::text, ${run.backendProfile}::text,
+      ${JSON.stringify(run.executionPolicy)}::jsonb, ${jsonText(run.traceSink)}::jsonb, ${run.inputHash}::text, ${run.hashVersion}::smallint,
+      ${run.onRunnerLost}::text::runplane.runner_lost_policy, ${run.maxAttempts}::int, ${run.partitionKey}::text, ${run.shard}::smallint,
+      ${String(tx.feed.value)}::bigint)
+    ON CONFLICT (tenant_id, id) DO NOTHING
+    RETURNING 1 AS "done"`,
+  );
+  if (inserted.length === 0) return false;
+  for (const rank of ['run', 'command', 'intent'] as const) insertedRow(tx, rank, `${run.tenantId}/${run.runId}`);
+  return true;
+}
+
+export interface RunFilter {
+  readonly tenantId: string;
+  readonly statuses?: readonly string[] | undefined;
+  readonly projectId?: string | undefined;
+  readonly sessionId?: string | undefined;
+  readonly backendProfile?: string | undefined;
+}
+
+/** A place in the list: (updated_at to the millisecond, id); the columns have no finer time. */
+export interface RunPlace {
+  readonly updatedAt: string;
+  readonly id: string;
+}
+
+/** One page of runs, last changed first. */
+export async function listRunsPage(on: SqlExecutor, filter: RunFilter, { after, limit }: { after: RunPlace | undefined; limit: number }): Promise<Run[]> {
+  const { tenantId, statuses, projectId, sessionId, backendProfile } = filter;
+  const found = await rows(
+    on,
+    ReadRow,
+    sql`
+    SELECT ${COLUMNS}, ${LEASE} FROM runplane.runs r
+    WHERE r.tenant_id = ${tenantId}::text
+      AND (${statuses === undefined}::bool OR r.status::text = ANY (${[...(statuses ?? [])]}::text[]))
+      AND (${projectId ?? null}::text IS NULL OR r.project_id = ${projectId ?? null}::text)
+      AND (${sessionId ?? null}::text IS NULL OR r.session_id = ${sessionId ?? null}::text)
+      AND (${backendProfile ?? null}::text IS NULL OR r.backend_profile = ${backendProfile ?? null}::text)
+      AND (${after === undefined}::bool OR (r.updated_at, r.id) < (${after?.updatedAt ?? null}::timestamptz, ${after?.id ?? null}::text))
+    ORDER BY r.updated_at DESC, r.id DESC
+    LIMIT ${limit}::int`,
+  );
+  return found.map(toRun);
+}
+
+const KeyRow = z.object({ tenantId: column.text, runId: column.text });
+
+/** Runs whose cancel is overdue; the sweeper looks again under the run's lock. */
+export function listOverdueRunCancels(on: SqlExecutor, limit: number): Promise<RunKey[]> {
+  return rows(
+    on,
+    KeyRow,
+    sql`SELECT tenant_id AS "tenantId", id AS "runId" FROM runplane.runs
+        WHERE status = 'cancelling' AND cancel_deadline_at <= (SELECT runplane.app_now()) ORDER BY cancel_deadline_at, id LIMIT ${limit}::int`,
+  );
+}
+
+/** Dispatched runs that nobody has claimed in time. */
+export function listUnclaimedRuns(on: SqlExecutor, limit: number): Promise<RunKey[]> {
+  return rows(
+    on,
+    KeyRow,
+    sql`SELECT tenant_id AS "tenantId", id AS "runId" FROM runplane.runs
+        WHERE status = 'pending' AND claim_deadline_at IS NOT NULL AND claim_deadline_at <= (SELECT runplane.app_now())
+        ORDER BY claim_deadline_at, id LIMIT ${limit}::int`,
+  );
+}
+
+function toRun(row: z.infer<typeof ReadRow>): Run {
+  const { failureKind, failureMessage, cancelEpoch, cancelRequestId, cancelRequestedAt, cancelReason, cancelDeadlineAt } = row;
+  return {
+    id: row.id,
+    tenantId: row.tenantId,
+    projectId: row.projectId,
+    sessionId: row.sessionId,
+    sessionRef: row.sessionRef,
+    workspaceRef: row.workspaceRef,
+    resourceBundleRef: row.resourceBundleRef,
+    providerId: row.providerId,
+    backendProfile: row.backendProfile,
+    executionPolicy: row.executionPolicy,
+    traceSink: row.traceSink,
+    status: row.status,
+    failure: failureKind === null ? null : { kind: failureKind, message: failureMessage },
+    onRunnerLost: row.onRunnerLost,
+    maxAttempts: row.maxAttempts,
+    attempts: row.attempts,
+    claimedBy: row.claimedBy,
+    claimEpoch: row.claimEpoch,
+    leaseRemainingMs: row.leaseRemainingMs,
+    lastEventSeq: row.lastEventSeq,
+    lastCommandSeq: row.lastCommandSeq,
+    cancel:
+      cancelRequestId === null || cancelRequestedAt === null || cancelReason === null
+        ? null
+        : { requestId: cancelRequestId, epoch: cancelEpoch, reason: cancelReason, requestedAt: cancelRequestedAt, deadlineAt: cancelDeadlineAt },
+    createdAt: row.createdAt,
+    updatedAt: row.updatedAt,
+    finishedAt: row.finishedAt,
+  };
+}

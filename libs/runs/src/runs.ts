@@ -1,0 +1,28 @@
+import { eachInOwnTransaction, type Db } from '@runplane/database';
+import { ackCommand } from './ack-command';
+import { acknowledgeCancel } from './acknowledge-cancel';
+import { admitTurn } from './admit-turn';
+import { cancelCommand } from './cancel-command';
+import { cancelRun } from './cancel-run';
+import { createCommand } from './create-command';
+import { createRun } from './create-run';
+import { finishCommand } from './finish-command';
+import { finishRun } from './finish-run';
+import { runnerCall } from './record-refusal';
+import { registerRunner } from './register-runner';
+
+type Call<Operation extends (tx: never, input: never) => unknown> = Operation extends (tx: never, input: infer Input) => unknown ? Input : never;
+
+/**
+ * The one-call form of the operations: each in a transaction of its own. A runner's calls leave a record when they are refused as late or
+ * stale. For calls that belong into your own transaction use the functions themselves, with a Tx.
+ */
+export function createRuns(db: Db) {
+  return {
+    ...eachInOwnTransaction(db, { createRun, createCommand, admitTurn, cancelRun, cancelCommand, registerRunner }),
+    ackCommand: (input: Call<typeof ackCommand>) => runnerCall(db, { ...input, source: 'command-ack' }, (tx) => ackCommand(tx, input)),
+    acknowledgeCancel: (input: Call<typeof acknowledgeCancel>) => runnerCall(db, { ...input, source: 'cancel-stage' }, (tx) => acknowledgeCancel(tx, input)),
+    finishCommand: (input: Call<typeof finishCommand>) => runnerCall(db, { ...input, source: 'command-status' }, (tx) => finishCommand(tx, input)),
+    finishRun: (input: Call<typeof finishRun>) => runnerCall(db, { ...input, source: 'run-status' }, (tx) => finishRun(tx, input)),
+  };
+}

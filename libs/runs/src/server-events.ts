@@ -1,0 +1,93 @@
+import type { CancelRequest, CancelStage, JsonObject, JsonValue, TerminalStatus } from '@runplane/contracts';
+import type { CommandEnding, CommandRow } from './command.sql';
+import { phase, type ServerEvent } from './run-event.sql';
+import type { NewRun } from './run.sql';
+
+// The events that only the server writes, each built in one place, so that every path to a fact tells it with the same fields.
+
+export function runCreatedEvent(run: NewRun): ServerEvent {
+  const { projectId, sessionId, backendProfile, providerId } = run;
+  const path = run.workspaceRef['path'];
+  return phase('run-created', { runId: run.runId, projectId, sessionId, backendProfile, providerId, workspacePath: typeof path === 'string' ? path : null });
+}
+
+/** The user's words, for turns and steers that have some. */
+export function userMessageEvent(command: { commandId: string; type: string; payload: JsonObject; sessionId: string | null }): ServerEvent[] {
+  const { commandId, type, payload, sessionId } = command;
+  const text = payload['text'];
+  if ((type !== 'turn' && type !== 'steer') || typeof text !== 'string') return [];
+  return [{ type: 'user_message', payload: { commandId, commandType: type, text, sessionId }, commandId }];
+}
+
+export const commandCreatedEvent = (commandId: string, commandType: string): ServerEvent => phase('command-created', { commandId, commandType });
+
+export function commandTerminalEvent(
+  end: CommandEnding & {
+    terminalStatus: TerminalStatus;
+    reason: string | null;
+    threadId?: string | null | undefined;
+    turnId?: string | null | undefined;
+    cancel?: { requestId: string; epoch: number } | undefined;
+  },
+): ServerEvent {
+  return phase('command-terminal', {
+    commandId: end.commandId,
+    state: end.state,
+    terminalStatus: end.terminalStatus,
+    failureKind: end.failureKind,
+    message: end.failureMessage,
+    reason: end.reason,
+    threadId: end.threadId ?? null,
+    turnId: end.turnId ?? null,
+    cancelRequestId: end.cancel?.requestId ?? null,
+    cancelEpoch: end.cancel?.epoch ?? null,
+  });
+}
+
+export function runTerminalEvent(ending: {
+  status: TerminalStatus;
+  failureKind: string | null;
+  failureMessage: string | null;
+  reason: string | null;
+  cancel?: { requestId: string; epoch: number } | undefined;
+}): ServerEvent {
+  return {
+    type: 'terminal_status',
+    payload: {
+      terminalStatus: ending.status,
+      failureKind: ending.failureKind,
+      message: ending.failureMessage,
+      reason: ending.reason,
+      cancelRequestId: ending.cancel?.requestId ?? null,
+      cancelEpoch: ending.cancel?.epoch ?? null,
+    },
+  };
+}
+
+export function sessionUpdatedEvent(facts: { sessionId: string; conversationId: string | null; threadId: string; turnId: string | null }): ServerEvent {
+  const { turnId, ...sessionRef } = facts;
+  return phase('session-updated', { sessionRef, turnId });
+}
+
+export function cancelStageEvent(request: CancelRequest, stage: CancelStage, extra: Record<string, JsonValue> = {}): ServerEvent {
+  return phase(`cancel-${stage}`, {
+    cancelRequestId: request.id,
+    cancelEpoch: request.epoch,
+    targetKind: request.targetKind,
+    targetId: request.targetId,
+    ...(request.commandId === null ? {} : { commandId: request.commandId }),
+    reason: request.reason,
+    ...extra,
+  });
+}
+
+export const claimLostEvent = (facts: { runnerId: string | null; epoch: number; reason: string }): ServerEvent => phase('claim-lost', facts);
+
+export function staleTakeoverEvent(command: CommandRow, facts: { why: string; claimedBy: string | null }): ServerEvent {
+  return phase('session-turn-admission-stale-terminalized', {
+    reason: 'session-turn-admission-stale-lease',
+    commandId: command.id,
+    failureKind: 'infra-failed',
+    ...facts,
+  });
+}

@@ -1,0 +1,141 @@
+import { freeText, isFinalCommand } from '@runplane/contracts';
+import { emptySql, inTransaction, isLive, sql, type Db, type Tx } from '@runplane/database';
+import { endCancelledCommand } from './cancel-command';
+import { endCancelledRun } from './cancel-run';
+import { closeRun } from './close-run';
+import { listOverdueCommandCancels, lockCommand, lockOpenCommands, writeCommandsPending, type CommandRow } from './command.sql';
+import { claimDeadlineSet, writeNewIntent } from './create-command';
+import { cancelOpenIntents, findIntent, type IntentRow } from './dispatch-intent.sql';
+import { appendServerEvents, phase } from './run-event.sql';
+import { deleteRunLease, listEndedLeases, lockRunLease } from './run-lease.sql';
+import { decideLostRunner, isCancelOverdue, isClaimOverdue } from './run-decisions';
+import { listOverdueRunCancels, listUnclaimedRuns, lockRun, type RunKey, type RunRow } from './run.sql';
+import { claimLostEvent } from './server-events';
+
+// Sweepers: what time does to runs that nobody ends. Each is one bounded, stateless pass: a look without locks finds candidates, then one
+// transaction per run locks it, looks again and decides; a candidate that was saved meanwhile is left alone, one that fails does not hide
+// the others, and what was not moved is found by the next pass. Two passes at once do each thing once.
+
+const ROWS_MAX = 100;
+
+export interface Sweep {
+  readonly changed: number;
+  /** Candidates whose transaction failed; the next pass finds them again. */
+  readonly failed: number;
+}
+
+/**
+ * Runs whose runner's lease has ended: a requested cancel is completed; otherwise by the run's policy requeued, within its attempts, or
+ * failed as runner-lost.
+ * Locks     run → run lease → commands → intents → session.   Emits: claim-lost, run-requeued, or the ending's events.
+ */
+export async function sweepLostRunnersOnce(db: Db, { limit = ROWS_MAX }: { limit?: number } = {}): Promise<Sweep> {
+  const candidates = await listEndedLeases(db.sql, limit);
+  return eachAlone(db, candidates, async (tx, key) => {
+    const run = await lockRun(tx, key);
+    if (run === undefined) return false;
+    const lease = await lockRunLease(tx, key);
+    const decision = decideLostRunner(run, lease);
+    const lost = claimLostEvent({ runnerId: run.claimedBy, epoch: run.claimEpoch, reason: 'lease-ended' });
+    switch (decision.kind) {
+      case 'keep':
+        return false;
+      case 'finish-cancel':
+        await endCancelledRun(tx, run, { fenced: true, reason: 'runner-lost', before: [lost] });
+        return true;
+      case 'requeue':
+        await requeue(tx, run);
+        return true;
+      case 'fail':
+        await closeRun(tx, run, {
+          status: 'failed',
+          failureKind: 'runner-lost',
+          failureMessage: `the runner ${run.claimedBy ?? ''} stopped renewing its lease`,
+          reason: 'runner-lost',
+          before: [lost],
+        });
+        return true;
+    }
+  });
+}
+
+/** Gives a run back to the dispatcher. The epoch grows now, so that the lost runner is fenced before the next claim (OWN-1). */
+async function requeue(tx: Tx, run: RunRow): Promise<void> {
+  const key = { tenantId: run.tenantId, runId: run.id };
+  await deleteRunLease(tx, key);
+  const commands = await lockOpenCommands(tx, key);
+  await cancelOpenIntents(tx, key, { commandId: null, reason: 'run requeued' });
+  const dispatched = await lastDispatched(tx, key, commands);
+  const lost = claimLostEvent({ runnerId: run.claimedBy, epoch: run.claimEpoch, reason: 'lease-ended' });
+  const deadline = dispatched === undefined ? emptySql : await claimDeadlineSet(tx, run.tenantId);
+  await appendServerEvents(
+    tx,
+    key,
+    [lost, phase('run-requeued', { commandId: dispatched?.commandId ?? null, attempts: run.attempts, maxAttempts: run.maxAttempts, reason: 'runner-lost' })],
+    sql`, status = 'pending', claimed_by = NULL, claim_epoch = claim_epoch + 1, last_producer_seq = 0, updated_at = runplane.app_now()${deadline}`,
+  );
+  await writeCommandsPending(tx, key);
+  if (dispatched === undefined) return;
+  const { commandId, kind, input, inputHash } = dispatched;
+  await writeNewIntent(tx, { ...key, commandId }, { kind, input, inputHash });
+}
+
+/** The dispatch to repeat: of the first open command that had one. A run that was never dispatched waits for a runner of its own. */
+async function lastDispatched(tx: Tx, { tenantId }: RunKey, commands: readonly CommandRow[]): Promise<IntentRow | undefined> {
+  for (const command of commands) {
+    const intent = await findIntent(tx, { tenantId, commandId: command.id });
+    if (intent !== undefined) return intent;
+  }
+  return undefined;
+}
+
+/** Runs and commands whose cancel is overdue: the holder is fenced and they end. Locks and emits: as their endings. */
+export async function sweepCancelDeadlinesOnce(db: Db, { limit = ROWS_MAX }: { limit?: number } = {}): Promise<Sweep> {
+  const runs = await eachAlone(db, await listOverdueRunCancels(db.sql, limit), async (tx, key) => {
+    const run = await lockRun(tx, key);
+    if (run === undefined || !isCancelOverdue(run)) return false;
+    await endCancelledRun(tx, run, { fenced: true, reason: 'cancel-deadline' });
+    return true;
+  });
+  const commands = await eachAlone(db, await listOverdueCommandCancels(db.sql, limit), async (tx, key) => {
+    const run = await lockRun(tx, key);
+    if (run === undefined) return false;
+    await lockRunLease(tx, key);
+    const command = await lockCommand(tx, key, key.commandId);
+    const overdue = command?.cancelDeadlineInMs != null && !isLive(command.cancelDeadlineInMs);
+    if (command === undefined || !overdue || isFinalCommand(command.state)) return false;
+    await endCancelledCommand(tx, run, command, { fenced: true, reason: 'cancel-deadline' });
+    return true;
+  });
+  return { changed: runs.changed + commands.changed, failed: runs.failed + commands.failed };
+}
+
+/** Dispatched runs that no runner has claimed by their deadline: the program never started. Locks and emits: as closeRun. */
+export async function failUnclaimedRunsOnce(db: Db, { limit = ROWS_MAX }: { limit?: number } = {}): Promise<Sweep> {
+  return eachAlone(db, await listUnclaimedRuns(db.sql, limit), async (tx, key) => {
+    const run = await lockRun(tx, key);
+    if (run === undefined || !isClaimOverdue(run)) return false;
+    await closeRun(tx, run, {
+      status: 'failed',
+      failureKind: 'infra-failed',
+      failureMessage: freeText('no runner claimed the run by its deadline'),
+      reason: 'claim-deadline',
+    });
+    return true;
+  });
+}
+
+/** One transaction per candidate, one after another: a sweep is background work and holds one connection at most. */
+async function eachAlone<Key extends RunKey>(db: Db, candidates: readonly Key[], sweepOne: (tx: Tx, key: Key) => Promise<boolean>): Promise<Sweep> {
+  let changed = 0;
+  let failed = 0;
+  for (const key of candidates) {
+    try {
+      if (await inTransaction(db, (tx) => sweepOne(tx, key))) changed += 1;
+    } catch (error) {
+      failed += 1;
+      db.options.onError(error instanceof Error ? error : new Error(String(error)), `the sweep of run ${key.runId}`);
+    }
+  }
+  return { changed, failed };
+}
