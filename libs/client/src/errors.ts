@@ -55,7 +55,7 @@ export function isProblem(error: unknown, ...codes: ErrorCode[]): error is Probl
  * Trouble between client and server that passes: no connection, an overloaded or restarting server, a gateway without one. A retryable
  * 409 (busy session, claimed run) is not: it says something about the world that the caller has to decide upon.
  */
-export function isPassing(error: unknown): error is ProblemError | ConnectionFailed | UnexpectedAnswer {
+export function isPassing(error: unknown): boolean {
   if (error instanceof ConnectionFailed) return true;
   if (error instanceof ProblemError) return error.retryable && (error.status === 429 || error.status >= 500);
   return error instanceof UnexpectedAnswer && [429, 502, 503, 504].includes(error.status);

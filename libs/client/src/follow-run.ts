@@ -129,8 +129,13 @@ function parseFrame(message: EventSourceMessage, status: number): Frame | undefi
   const data = parseJson(message.data);
   if (message.id !== undefined) return { kind: 'event', event: parsed(RunEvent, data, message, status) };
   if (message.event === 'end') return { kind: 'end', end: parsed(StreamEnd, data, message, status) };
-  if (message.event === 'error') throw new ProblemError(parsed(Problem, data, message, status));
+  if (message.event === 'error') throw trouble(parsed(Problem, data, message, status));
   return undefined;
+}
+
+/** A refusal ends the reading; what only this stream suffered from does not. */
+function trouble(problem: Problem): Error {
+  return problem.status < 500 ? new ProblemError(problem) : new ConnectionFailed(`The stream of events broke: ${problem.code}`);
 }
 
 function parsed<T>(shape: z.ZodType<T>, data: unknown, message: EventSourceMessage, status: number): T {

@@ -60,9 +60,9 @@ export class RunnerProcesses {
     if (performance.now() - this.prunedAt < PRUNE_EVERY_MS) return;
     this.prunedAt = performance.now();
     for (const name of await readdir(this.dir)) {
-      const [, job, generation] = /^(.+)\.(\d+)\.(?:json|log)$/.exec(name) ?? [];
-      if (job === undefined || !(await this.isOld(name))) continue;
-      const state = await this.read(job, Number(generation));
+      if (!(await this.isOld(name))) continue;
+      const [, job, generation] = /^(.+)\.(\d+)\.(?:json|log)$/.exec(name) ?? []; // else something unfinished
+      const state = job === undefined ? undefined : await this.read(job, Number(generation));
       if (state !== undefined && (await isAlive('launcher' in state ? state.launcher : state))) continue;
       await rm(path.join(this.dir, name), { force: true });
     }
