@@ -3,7 +3,7 @@ import { randomBytes } from 'node:crypto';
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
-import pg from 'pg';
+import type pg from 'pg';
 import { openDb } from './db';
 import { migrate, migrationStatus, MigrationError, readMigrations } from './migrate';
 import { dropTestDatabase, openClient, testServerUrl, waitUntilBlocked } from './testing';
