@@ -1,0 +1,62 @@
+import { createClient } from '@runplane/client';
+import { ProcessJob } from '@runplane/contracts';
+import { processWork } from './process-backend';
+import { runRunner, type RunnerEnd } from './run-runner';
+
+// The program that the process launcher starts. Its only input is one JSON line (ProcessJob) on standard input.
+
+/** 0 says that the run has ended as reported; the others, that somebody else has to see to it. */
+const EXIT_CODES: Record<RunnerEnd['kind'] | 'no-job', number> = { finished: 0, refused: 3, lost: 4, released: 5, 'no-job': 64 };
+/** How soon cancels and steers reach the program. */
+const HEARTBEAT_MS = 2_000;
+/** An earlier runner of this job may still have its lease. */
+const CLAIM_WAIT_MS = 60_000;
+const JOB_BYTES_MAX = 1024 * 1024;
+
+async function main(): Promise<number> {
+  const line = await readLine(process.stdin);
+  if (line === undefined) return EXIT_CODES['no-job']; // the launcher died before it had recorded this process
+  const { apiUrl, token, runId, commandId, runnerId, ...work } = ProcessJob.parse(JSON.parse(line));
+  const stop = new AbortController();
+  process.once('SIGTERM', () => stop.abort(new Error('SIGTERM')));
+  process.on('SIGINT', () => undefined).on('SIGHUP', () => undefined); // meant for the terminal's other processes
+
+  const end = await runRunner({
+    client: createClient({ url: apiUrl, apiKey: token }),
+    runId,
+    commandId,
+    runnerId,
+    heartbeatMs: HEARTBEAT_MS,
+    claimWaitMs: CLAIM_WAIT_MS,
+    signal: stop.signal,
+    work: processWork(work),
+  });
+  console.log(`run ${runId}: ${describe(end)}`);
+  return EXIT_CODES[end.kind];
+}
+
+function describe(end: RunnerEnd): string {
+  if (end.kind === 'finished') return end.run.status;
+  if (end.kind === 'refused') return `the claim was refused: ${end.error.code}`;
+  return end.kind === 'lost' ? end.reason.message : 'released';
+}
+
+/** The first line; undefined when the input ends without one. */
+async function readLine(input: NodeJS.ReadStream): Promise<string | undefined> {
+  let text = '';
+  for await (const chunk of input.setEncoding('utf8') as AsyncIterable<string>) {
+    text += chunk;
+    const end = text.indexOf('\n');
+    if (end >= 0) return text.slice(0, end); // leaving the loop closes the input
+    if (text.length > JOB_BYTES_MAX) throw new Error('the job is too long');
+  }
+  return undefined;
+}
+
+main().then(
+  (code) => process.exit(code),
+  (error: unknown) => {
+    console.error(error);
+    process.exit(1);
+  },
+);
