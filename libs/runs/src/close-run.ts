@@ -97,7 +97,7 @@ export function missedSteer(commandId: string): CommandEnding {
 }
 
 export function commandTerminal(command: CommandRow, end: CommandEnding, ending: Pick<RunEnding, 'status' | 'reason' | 'threadId' | 'turnId' | 'cancel'>): ServerEvent[] {
-  const terminal = commandTerminalEvent({ ...end, ...ending, terminalStatus: end.failureKind === 'steer-missed' ? 'failed' : ending.status });
+  const terminal = commandTerminalEvent({ ...ending, ...end, terminalStatus: end.failureKind === 'steer-missed' ? 'failed' : ending.status });
   if (end.failureKind !== 'steer-missed') return [terminal];
   return [{ type: 'backend_status', payload: { phase: 'steer-missed', commandId: command.id, targetCommandId: command.targetCommandId }, commandId: command.id }, terminal];
 }

@@ -1,4 +1,4 @@
-import { newId, normalizeJson, parseInput, redactJson, REFERENCE_BYTES_MAX, RegisterRunner, requireIdentifier, type JsonObject, type Runner } from '@runplane/contracts';
+import { freeText, newId, normalizeJson, parseInput, redactJson, REFERENCE_BYTES_MAX, RegisterRunner, requireIdentifier, type JsonObject, type Runner } from '@runplane/contracts';
 import type { Tx } from '@runplane/database';
 import { upsertRunner } from './runner.sql';
 
@@ -14,8 +14,12 @@ export function registerRunner(tx: Tx, { tenantId, runnerId, runner: input }: { 
     runId: runner.runId ?? null,
     attemptId: runner.attemptId ?? null,
     backendProfile: runner.backendProfile ?? null,
-    placement: runner.placement ?? null,
-    sourceCommit: runner.sourceCommit ?? null,
+    placement: storableText(runner.placement),
+    sourceCommit: storableText(runner.sourceCommit),
     metadata,
   });
+}
+
+function storableText(text: string | undefined): string | null {
+  return text === undefined ? null : freeText(text);
 }

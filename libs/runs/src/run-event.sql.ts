@@ -101,7 +101,7 @@ export function listEventsAfter(on: SqlExecutor, { tenantId, runId }: RunKey, { 
     EventRow,
     sql`SELECT ${COLUMNS} FROM runplane.run_events
         WHERE tenant_id = ${tenantId}::text AND run_id = ${runId}::text AND seq > ${String(afterSeq)}::bigint
-        ORDER BY seq LIMIT ${limit}::int`,
+        ORDER BY run_events.seq LIMIT ${limit}::int`,
   );
 }
 
@@ -114,7 +114,7 @@ export function listBatchEvents(on: SqlExecutor, { tenantId, runId }: RunKey, { 
     StoredText,
     sql`SELECT id AS "id", seq::text AS "seq", type AS "type", payload::text AS "payloadText" FROM runplane.run_events
         WHERE tenant_id = ${tenantId}::text AND run_id = ${runId}::text AND producer_epoch = ${epoch}::int AND producer_seq = ${sequence}::int
-        ORDER BY seq`,
+        ORDER BY run_events.seq`, // the name alone would be the text of the result
   );
 }
 

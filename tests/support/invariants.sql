@@ -1,0 +1,114 @@
+-- Rows that break an invariant of docs/invariants.md: (invariant, detail). Run after every database test; an empty result is the pass.
+-- One query over all tables, so that it sees one snapshot.
+WITH final_run (status) AS (VALUES ('completed'), ('failed'), ('blocked'), ('cancelled')),
+open_commands AS (SELECT * FROM runplane.commands WHERE state IN ('pending', 'acknowledged')),
+open_intents AS (SELECT * FROM runplane.dispatch_intents WHERE state IN ('pending', 'dispatching', 'retry')),
+log AS (SELECT tenant_id, run_id, count(*) AS events, min(seq) AS first, max(seq) AS last FROM runplane.run_events GROUP BY tenant_id, run_id)
+
+SELECT 'LOG-1' AS invariant, 'run ' || r.id || ' counts ' || r.last_event_seq || ' events, its log has ' || coalesce(l.events, 0) || ' up to ' || coalesce(l.last, 0) AS detail
+FROM runplane.runs r LEFT JOIN log l ON l.tenant_id = r.tenant_id AND l.run_id = r.id
+WHERE (coalesce(l.events, 0), coalesce(l.last, 0), coalesce(l.first, 1)) IS DISTINCT FROM (r.last_event_seq, r.last_event_seq, 1::bigint)
+UNION ALL
+SELECT 'LOG-1', 'run ' || e.run_id || ' has event ' || e.seq || ' and no row'
+FROM runplane.run_events e WHERE NOT EXISTS (SELECT FROM runplane.runs r WHERE r.tenant_id = e.tenant_id AND r.id = e.run_id)
+UNION ALL
+SELECT 'LOG-1', 'run ' || r.id || ' counts ' || r.last_command_seq || ' commands, it has ' || count(c.id) || ' up to ' || coalesce(max(c.seq), 0)
+FROM runplane.runs r LEFT JOIN runplane.commands c ON c.tenant_id = r.tenant_id AND c.run_id = r.id
+GROUP BY r.tenant_id, r.id, r.last_command_seq HAVING (count(c.id), coalesce(max(c.seq), 0)) IS DISTINCT FROM (r.last_command_seq::bigint, r.last_command_seq)
+UNION ALL
+SELECT 'LOG-2', 'event ' || e.seq || ' of run ' || e.run_id || ' and the outbox disagree'
+FROM runplane.run_events e
+FULL JOIN (SELECT * FROM runplane.outbox_events WHERE stream = 'run') o ON o.tenant_id = e.tenant_id AND o.stream_id = e.run_id AND o.sequence = e.seq
+WHERE (e.id, e.type, e.payload::text, e.command_id) IS DISTINCT FROM (o.event_id, o.type, o.data::text, o.command_id)
+UNION ALL
+SELECT 'LOG-2', 'run ' || r.id || ' is ' || r.status || ' and its log ends otherwise'
+FROM runplane.runs r
+LEFT JOIN LATERAL (
+  SELECT e.payload ->> 'terminalStatus' AS status FROM runplane.run_events e
+  WHERE e.tenant_id = r.tenant_id AND e.run_id = r.id AND e.type = 'terminal_status' ORDER BY e.seq DESC LIMIT 1
+) t ON true
+WHERE CASE WHEN r.status::text IN (SELECT status FROM final_run) THEN r.status::text END IS DISTINCT FROM t.status
+UNION ALL
+SELECT 'LOG-2', 'command ' || c.id || ' is ' || c.state || ' and its run tells otherwise'
+FROM runplane.commands c
+LEFT JOIN LATERAL (
+  SELECT e.payload ->> 'state' AS state FROM runplane.run_events e
+  WHERE e.tenant_id = c.tenant_id AND e.run_id = c.run_id AND e.command_id = c.id AND e.type = 'backend_status' AND e.payload ->> 'phase' = 'command-terminal'
+) t ON true
+WHERE CASE WHEN c.state IN ('completed', 'failed', 'cancelled') THEN c.state::text END IS DISTINCT FROM t.state
+UNION ALL
+SELECT 'LOG-3', 'run ' || e.run_id || ' has ' || e.type || ' ' || coalesce(e.payload ->> 'phase', '') || ' behind its terminal_status'
+FROM runplane.run_events e
+JOIN runplane.run_events t ON t.tenant_id = e.tenant_id AND t.run_id = e.run_id AND t.type = 'terminal_status' AND t.seq < e.seq
+WHERE NOT (e.type = 'backend_status' AND e.producer_epoch IS NULL
+  AND e.payload ->> 'phase' IN ('cancel-terminalized', 'late-write-rejected', 'stale-writer-refused'))
+UNION ALL
+SELECT 'OWN-1', 'run ' || r.id || ' and its lease disagree: ' || r.status || ' epoch ' || r.claim_epoch || ', lease epoch ' || coalesce(k.epoch::text, 'none')
+FROM runplane.runs r LEFT JOIN runplane.run_leases k ON k.tenant_id = r.tenant_id AND k.run_id = r.id
+WHERE CASE WHEN r.status IN ('claimed', 'cancelling') THEN k.epoch IS DISTINCT FROM r.claim_epoch OR k.runner_id IS DISTINCT FROM r.claimed_by ELSE k.epoch IS NOT NULL END
+UNION ALL
+SELECT 'OWN-1', 'run ' || e.run_id || ' was written under epoch ' || e.producer_epoch || ' after epoch ' || max(b.producer_epoch)
+FROM runplane.run_events e
+JOIN runplane.run_events b ON b.tenant_id = e.tenant_id AND b.run_id = e.run_id AND b.seq < e.seq AND b.producer_epoch > e.producer_epoch
+GROUP BY e.tenant_id, e.run_id, e.seq, e.producer_epoch
+UNION ALL
+SELECT 'TURN-1', 'session ' || session_id || ' has ' || count(*) || ' open turns'
+FROM open_commands WHERE type = 'turn' AND session_id IS NOT NULL GROUP BY tenant_id, session_id HAVING count(*) > 1
+UNION ALL
+SELECT 'TURN-1', 'session ' || s.session_id || ' is held by ' || coalesce(s.active_command_id, 'nobody') || ', its open turn is ' || coalesce(c.id, 'none')
+FROM runplane.sessions s
+LEFT JOIN open_commands c ON c.tenant_id = s.tenant_id AND c.session_id = s.session_id AND c.type = 'turn'
+WHERE (s.active_run_id, s.active_command_id) IS DISTINCT FROM (c.run_id, c.id)
+UNION ALL
+SELECT 'END-1', 'run ' || r.id || ' is ' || r.status || ', finished_at ' || coalesce(r.finished_at::text, 'null') || ', holder ' || coalesce(r.claimed_by, 'nobody')
+FROM runplane.runs r
+WHERE (r.status::text IN (SELECT status FROM final_run)) <> (r.finished_at IS NOT NULL) OR (r.finished_at IS NOT NULL AND r.claimed_by IS NOT NULL)
+UNION ALL
+SELECT 'END-1', 'run ' || r.id || ' has ended with open ' || o.what
+FROM runplane.runs r
+JOIN (
+  SELECT tenant_id, run_id, 'command ' || id AS what FROM open_commands
+  UNION ALL SELECT tenant_id, run_id, 'intent ' || id FROM open_intents
+  UNION ALL SELECT tenant_id, run_id, 'lease of ' || runner_id FROM runplane.run_leases
+  UNION ALL SELECT c.tenant_id, c.run_id, 'tool call ' || c.tool_call_id FROM runplane.run_events c
+    WHERE c.type = 'tool_call' AND NOT EXISTS (SELECT FROM runplane.run_events x
+      WHERE x.tenant_id = c.tenant_id AND x.run_id = c.run_id AND x.tool_call_id = c.tool_call_id AND x.type = 'tool_result')
+  UNION ALL SELECT q.tenant_id, q.run_id, 'cancel request ' || q.id FROM runplane.cancel_requests q WHERE q.stage <> 'terminalized'
+) o ON o.tenant_id = r.tenant_id AND o.run_id = r.id
+WHERE r.finished_at IS NOT NULL
+UNION ALL
+SELECT 'END-1', 'intent ' || i.id || ' is open and its command ' || c.id || ' has ended'
+FROM open_intents i JOIN runplane.commands c ON c.tenant_id = i.tenant_id AND c.id = i.command_id WHERE c.finished_at IS NOT NULL
+UNION ALL
+SELECT 'FEED-1', o.stream || ' ' || o.stream_id || ': ' || o.sequence || ' stands at (' || o.tx || ', ' || o.position || ') before ' || p.sequence
+FROM runplane.outbox_events o
+JOIN runplane.outbox_events p ON p.tenant_id = o.tenant_id AND p.stream = o.stream AND p.stream_id = o.stream_id AND p.sequence = o.sequence - 1
+WHERE (p.tx, p.position) > (o.tx, o.position)
+UNION ALL
+SELECT 'FEED-1', 'run ' || r.id || ' remembers feed number ' || r.last_tx || ', an event of it has ' || max(o.tx)
+FROM runplane.runs r JOIN runplane.outbox_events o ON o.tenant_id = r.tenant_id AND o.stream = 'run' AND o.stream_id = r.id
+GROUP BY r.tenant_id, r.id, r.last_tx HAVING max(o.tx) > r.last_tx
+UNION ALL
+SELECT 'FEED-1', 'run ' || a.id || ' of session ' || a.session_id || ' ended at feed number ' || max(x.tx) || ', the next run ' || b.id || ' began at ' || min(y.tx)
+FROM runplane.runs a
+JOIN runplane.runs b ON b.tenant_id = a.tenant_id AND b.session_id = a.session_id AND a.finished_at < b.created_at
+JOIN runplane.outbox_events x ON x.tenant_id = a.tenant_id AND x.stream_id = a.id AND x.type = 'terminal_status'
+JOIN runplane.outbox_events y ON y.tenant_id = b.tenant_id AND y.stream_id = b.id
+GROUP BY a.tenant_id, a.id, a.session_id, b.id HAVING max(x.tx) > min(y.tx)
+UNION ALL
+SELECT 'IDEM-1', 'key ' || idempotency_key || ' of session ' || session_id || ' has ' || count(*) || ' commands'
+FROM runplane.commands WHERE idempotency_key IS NOT NULL AND session_id IS NOT NULL AND type IN ('turn', 'steer')
+GROUP BY tenant_id, session_id, idempotency_key HAVING count(*) > 1
+UNION ALL
+SELECT 'TEN-1', 'command ' || c.id || ' stands in session ' || coalesce(c.session_id, 'none') || ', its run in ' || coalesce(r.session_id, 'none')
+FROM runplane.commands c JOIN runplane.runs r ON r.tenant_id = c.tenant_id AND r.id = c.run_id WHERE c.session_id IS DISTINCT FROM r.session_id
+UNION ALL
+SELECT 'TEN-1', 'run ' || r.id || ' writes to partition ' || r.partition_key
+FROM runplane.runs r WHERE r.partition_key <> r.tenant_id || '/' || coalesce(r.session_id, r.id)
+UNION ALL
+SELECT 'VIEW-1', 'session ' || s.session_id || ' shows ' || coalesce(s.terminal_status, 'no outcome') || ', its last run ' || r.id || ' is ' || r.status
+FROM runplane.sessions s JOIN runplane.runs r ON r.tenant_id = s.tenant_id AND r.id = s.last_run_id
+WHERE s.terminal_status IS NOT NULL AND s.last_command_id IN (SELECT c.id FROM runplane.commands c WHERE c.tenant_id = r.tenant_id AND c.run_id = r.id)
+  AND r.finished_at IS NOT NULL AND s.terminal_status <> r.status::text
+  AND NOT EXISTS (SELECT FROM runplane.run_events e WHERE e.tenant_id = r.tenant_id AND e.run_id = r.id AND e.command_id = s.last_command_id
+    AND e.payload ->> 'phase' = 'command-terminal' AND e.payload ->> 'terminalStatus' = s.terminal_status)
