@@ -84,9 +84,14 @@ export function openTx(run: SqlExecutor['query']): OpenTx {
   };
 }
 
-/** Thrown by an operation that must start over in a new transaction, since what it read before a lock has changed meanwhile. */
-export class RestartTransaction extends Error {
-  override readonly name = 'RestartTransaction';
+/**
+ * Thrown by an operation that must start over in a new transaction, since what it read before a lock has changed meanwhile. In a joined
+ * transaction nothing starts over: there it is the retryable TransactionConflict that it extends.
+ */
+export class RestartTransaction extends TransactionConflict {
+  constructor(message: string) {
+    super(message, { attempts: 1 });
+  }
 }
 
 export interface TransactionOptions {

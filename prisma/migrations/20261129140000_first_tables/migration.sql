@@ -411,7 +411,7 @@ ALTER TABLE "runplane"."sessions" ADD CONSTRAINT "sessions_tenant_id_fkey" FOREI
 -- By hand: the store's row. Cursors of the feed name it; system identifier and timeline tell a restored or promoted copy.
 ALTER TABLE "runplane"."store" ADD CONSTRAINT "store_has_one_row" CHECK ("singleton");
 INSERT INTO "runplane"."store" ("store_id", "system_identifier", "timeline")
-SELECT gen_random_uuid()::text, s.system_identifier::text, c.timeline_id FROM pg_control_system() s, pg_control_checkpoint() c;
+SELECT gen_random_uuid()::text, system_identifier::text, ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::int FROM pg_control_system();
 
 -- By hand: the feed's two numbers (FEED-1). Both carry the store's offset, so that they stay comparable in a restored copy.
 CREATE FUNCTION "runplane"."feed_tx"() RETURNS bigint LANGUAGE sql STABLE PARALLEL RESTRICTED AS $$
