@@ -1,0 +1,85 @@
+import { measureInTurns, type Contestant } from '../support/measure';
+import { resultsOf, type Expectation, type Result } from '../support/result';
+import { describeMachine, startBenchStore, type BenchStore } from '../support/store';
+import type { AppendCase, CaseSetting } from './append-case';
+import { prepareFloor } from './floor';
+import { prepareHand } from './hand';
+import { prepareOriginal } from './original';
+import { prepareOurs } from './ours';
+
+const CASES: readonly { name: string; perCall: number; prepare: (setting: CaseSetting, perCall: number) => Promise<AppendCase> }[] = [
+  { name: 'floor', perCall: 1, prepare: prepareFloor },
+  { name: 'ours', perCall: 1, prepare: prepareOurs },
+  { name: 'ours', perCall: 10, prepare: prepareOurs },
+  { name: 'ours', perCall: 100, prepare: prepareOurs },
+  { name: 'hand', perCall: 1, prepare: prepareHand },
+  { name: 'original', perCall: 1, prepare: prepareOriginal },
+];
+
+export interface AppendBench {
+  readonly callers: readonly number[];
+  /** Only cases of these names; the floor always runs. */
+  readonly cases?: readonly string[] | undefined;
+  readonly rounds: number;
+  readonly seconds: number;
+  readonly say: (line: string) => void;
+}
+
+/** Appends events in four ways to one database and compares them. Throws when a case has not written what it says it has. */
+export async function runAppendBench(bench: AppendBench): Promise<Result[]> {
+  const store = await startBenchStore();
+  try {
+    bench.say(await describeMachine(store.admin));
+    const results: Result[] = [];
+    for (const callers of bench.callers) results.push(...(await compare(store, callers, bench)));
+    return results;
+  } finally {
+    await store.stop();
+  }
+}
+
+async function compare({ url, admin }: BenchStore, callers: number, { cases, rounds, seconds, say }: AppendBench): Promise<Result[]> {
+  const made: { appendCase: AppendCase; contestant: Contestant }[] = [];
+  try {
+    for (const { name, perCall, prepare } of CASES.filter(({ name }) => name === 'floor' || (cases?.includes(name) ?? true))) {
+      const appendCase = await prepare({ url, admin, callers }, perCall);
+      made.push({ appendCase, contestant: { name, perCall, callers: appendCase.callers, calls: 0 } });
+    }
+    const measured = await measureInTurns(
+      made.map(({ contestant }) => contestant),
+      {
+        rounds,
+        seconds,
+        onTurn: (round, { name, perCall }) => {
+          say(`round ${round} of ${rounds}, ${callers} callers: ${name}, ${perCall} a call`);
+        },
+      },
+    );
+    for (const { appendCase, contestant } of made) assertWritten(contestant, await appendCase.rowsWritten());
+    return resultsOf(measured, 'floor');
+  } finally {
+    for (const { appendCase } of made) await appendCase.close();
+  }
+}
+
+function assertWritten({ name, perCall, calls }: Contestant, rows: Readonly<Record<string, number>>): void {
+  const expected = calls * perCall;
+  const wrong = Object.entries(rows).filter(([, count]) => count !== expected);
+  if (wrong.length === 0) return;
+  throw new Error(
+    `${name}, ${perCall} a call: ${expected} events were acknowledged, found ${wrong.map(([table, count]) => `${count} in ${table}`).join(', ')}`,
+  );
+}
+
+/** What the project promises of appends at 16 callers; of cases that have run. */
+export function appendExpectations(results: readonly Result[]): Expectation[] {
+  const rate = (name: string, perCall = 1): number =>
+    results.find((result) => result.case === name && result.callers === 16 && result.perCall === perCall)?.perSecond ?? Number.NaN;
+  const expectations = [
+    { what: 'one event a call, against the floor', atLeast: 0.45, found: rate('ours') / rate('floor') },
+    { what: 'one event a call, against a transaction by hand', atLeast: 1.8, found: rate('ours') / rate('hand') },
+    { what: 'one event a call, against the original', atLeast: 5, found: rate('ours') / rate('original') },
+    { what: "ten events a call, against the floor's events", atLeast: 2, found: rate('ours', 10) / rate('floor') },
+  ];
+  return expectations.filter(({ found }) => !Number.isNaN(found));
+}

@@ -1,0 +1,60 @@
+#!/usr/bin/env node
+import { Command, InvalidArgumentError } from 'commander';
+import { appendExpectations, runAppendBench } from './append/run';
+import { expectationLine, isMet, tableOf, writeJson, type Expectation } from './support/result';
+
+const program = new Command('npm run bench --')
+  .description(
+    'Measures Runplane against plain PostgreSQL on this machine. Starts a database of its own; results.md says how to read the numbers.',
+  )
+  .showHelpAfterError();
+
+interface AppendOptions {
+  readonly callers: number[];
+  readonly cases?: string[];
+  readonly rounds: number;
+  readonly seconds: number;
+  readonly json?: string;
+  readonly check?: true;
+}
+
+program
+  .command('append')
+  .description('appending run events: ours, one bare INSERT (floor), a transaction by hand, and the store this one replaces (original)')
+  .option('--callers <list>', 'how many callers at a time, one comparison each', listOf(positive), [1, 16])
+  .option('--cases <list>', 'only these: ours, hand, original; the floor always runs', listOf(String))
+  .option('--rounds <n>', 'turns of each case; the median counts', positive, 3)
+  .option('--seconds <n>', 'length of a turn', positive, 5)
+  .option('--json <file>', 'write the results there as well')
+  .option('--check', 'exit with 1 when an expectation is not met')
+  .action(async ({ json, check, ...bench }: AppendOptions) => {
+    const results = await runAppendBench({ ...bench, say: progress });
+    console.log(`\n${tableOf(results)}\n`);
+    if (json !== undefined) await writeJson(json, results);
+    judge(appendExpectations(results), check === true);
+  });
+
+void program.parseAsync().catch((error: unknown) => {
+  console.error(error);
+  process.exitCode = 1;
+});
+
+function judge(expectations: readonly Expectation[], check: boolean): void {
+  for (const expectation of expectations) console.log(expectationLine(expectation));
+  if (check && !expectations.every(isMet)) process.exitCode = 1;
+}
+
+/** To stderr, so that the table alone can be kept. */
+function progress(line: string): void {
+  console.error(line);
+}
+
+function positive(text: string): number {
+  const value = Number(text);
+  if (!(value > 0)) throw new InvalidArgumentError('a number above 0 is needed');
+  return value;
+}
+
+function listOf<T>(read: (text: string) => T): (text: string) => T[] {
+  return (text) => text.split(',').map(read);
+}
