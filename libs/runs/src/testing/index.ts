@@ -9,9 +9,11 @@ import { createRun } from '../create-run';
 
 export const TENANT = 'acme';
 
-export const newRun = (over: Partial<CreateRun> = {}): CreateRun => ({ projectId: 'p1', backendProfile: 'demo', ...over });
+const PLAIN_RUN = { projectId: 'p1', backendProfile: 'demo' };
 
-export const newTurn = (text = 'hello', over: Partial<AdmitTurn> = {}): AdmitTurn => ({ run: newRun(), payload: { text }, ...over });
+export const newRun = (over: Partial<CreateRun> = {}): CreateRun => ({ ...PLAIN_RUN, ...over });
+
+export const newTurn = (text = 'hello', over: Partial<AdmitTurn> = {}): AdmitTurn => ({ run: PLAIN_RUN, payload: { text }, ...over });
 
 export const message = (text: string): NewRunEvent => ({ type: 'assistant_message', payload: { text } });
 
