@@ -1,5 +1,5 @@
 import { SESSION_STATES, type JsonObject, type Partition } from '@runplane/contracts';
-import { column, insertedRow, maybeRow, rows, sql, takingLock, type SqlExecutor, type Tx } from '@runplane/database';
+import { column, insertedRow, maybeRow, newKeyOf, rows, sql, takingLock, type SqlExecutor, type Tx } from '@runplane/database';
 import { z } from 'zod';
 
 const done = z.object({ done: column.int });
@@ -73,7 +73,7 @@ export interface NewSession extends SessionKey, Partition {
 /** Inserts a session unless it is there; waits for a twin that is inserting it. False when it was there. */
 export async function insertSession(tx: Tx, session: NewSession): Promise<boolean> {
   const { tenantId, sessionId, projectId, backendProfile, conversationId, threadId, metadata, title, expiresAt, ttlSeconds, partitionKey, shard } = session;
-  takingLock(tx, 'newKey', `session ${tenantId}/${sessionId}`);
+  takingLock(tx, 'newKey', newKeyOf.session(tenantId, sessionId));
   const inserted = await rows(
     tx,
     done,

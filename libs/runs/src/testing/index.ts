@@ -11,7 +11,9 @@ export const TENANT = 'acme';
 
 const PLAIN_RUN = { projectId: 'p1', backendProfile: 'demo' };
 
-export const newRun = (over: Partial<CreateRun> = {}): CreateRun => ({ ...PLAIN_RUN, ...over });
+type PlainRun = Omit<CreateRun, 'sessionRef'>;
+
+export const newRun = (over: Partial<PlainRun> = {}): PlainRun => ({ ...PLAIN_RUN, ...over });
 
 export const newTurn = (text = 'hello', over: Partial<AdmitTurn> = {}): AdmitTurn => ({ run: PLAIN_RUN, payload: { text }, ...over });
 
@@ -23,7 +25,7 @@ export async function makeTenants(db: Db, ...ids: string[]): Promise<void> {
 }
 
 export async function aRun(db: Db, over: Partial<CreateRun> = {}): Promise<Run> {
-  const { run } = await inTransaction(db, (tx) => createRun(tx, { tenantId: TENANT, run: newRun(over) }));
+  const { run } = await inTransaction(db, (tx) => createRun(tx, { tenantId: TENANT, run: { ...PLAIN_RUN, ...over } }));
   return run;
 }
 
