@@ -10,7 +10,7 @@ export { compareC, inLockOrder, insertedRow, LOCK_RANK, LockLedger, LockOrderErr
 export { type ChangeHub, type HubSettings, type HubStats, type Stream, type StreamProbe, type Subscription, type WaitResult } from './hub';
 export { backOffMs, decideClaim, isLive, type ClaimDecision, type Hold } from './claims';
 export { claimDueSql, renewClaimSql, retryClaimSql, settleClaimSql, type ClaimTable, type HeldClaim } from './claims.sql';
-export { checkStore, ensureStore } from './store';
+export { checkStore, readStore } from './store';
 export { type Store } from './store.sql';
 export * from './migrate';
 export * from './embedded-postgres';
