@@ -41,7 +41,8 @@ export async function closeCommand(tx: Tx, run: RunRow, command: CommandRow, out
     failureMessage: message,
   };
   const thread = await updateThread(tx, { run, session, ending: outcome });
-  const stages = command.cancelRequestId === null ? [] : await writeCancelStage(tx, run.tenantId, [command.cancelRequestId], 'terminalized');
+  const answered = [command, ...missed].flatMap(({ cancelRequestId }) => cancelRequestId ?? []);
+  const stages = answered.length === 0 ? [] : await writeCancelStage(tx, run.tenantId, answered, 'terminalized');
   await appendServerEvents(tx, key, [
     ...(outcome.before ?? []),
     ...thread,

@@ -1,6 +1,6 @@
 import { commandStateOf, FAILURE_MESSAGE_CODE_POINTS_MAX, freeText, isFinalRun, type TerminalStatus } from '@runplane/contracts';
 import { emptySql, sql, type Sql, type Tx } from '@runplane/database';
-import { lockSession, writeThread, writeTurnEnded, type SessionRow } from '@runplane/sessions';
+import { lockSession, writeFeedNumber, writeThread, writeTurnEnded, type SessionRow } from '@runplane/sessions';
 import { writeCancelStage } from './cancel-request.sql';
 import { lockOpenCommands, writeCommandsCancelledWithRun, writeCommandsClosed, type CommandEnding, type CommandRow } from './command.sql';
 import { cancelOpenIntents } from './dispatch-intent.sql';
@@ -73,7 +73,8 @@ export async function closeRun(tx: Tx, run: RunRow, given: RunEnding): Promise<v
   );
   if (session === undefined) return;
   const { tenantId, sessionId } = session;
-  await writeTurnEnded(tx, { tenantId, sessionId, runId: run.id, commandId: null, terminalStatus: ending.status, failureKind: ending.failureKind });
+  const freed = await writeTurnEnded(tx, { tenantId, sessionId, runId: run.id, commandId: null, terminalStatus: ending.status, failureKind: ending.failureKind });
+  if (!freed) await writeFeedNumber(tx, { tenantId, sessionId });
 }
 
 /** What a finished turn learned of the backend's thread goes to the session, unless another open run owns it. */

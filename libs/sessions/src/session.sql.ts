@@ -120,6 +120,15 @@ export async function writeTurnStarted(
   );
 }
 
+/** Notes on a locked session how far the feed has come with a run of it that does not hold it: its next run must not stand before that. */
+export async function writeFeedNumber(tx: Tx, { tenantId, sessionId }: SessionKey): Promise<void> {
+  await one(
+    tx,
+    sql`UPDATE runplane.sessions SET last_tx = greatest(last_tx, ${String(tx.feed.value)}::bigint, runplane.feed_tx())
+        WHERE tenant_id = ${tenantId}::text AND session_id = ${sessionId}::text RETURNING 1 AS "done"`,
+  );
+}
+
 /**
  * Frees the session when it still belongs to this run (and command, when one is named): ending an old run must not make the session look
  * free while another turn runs. False when it belongs to another.
