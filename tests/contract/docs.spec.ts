@@ -46,6 +46,17 @@ describe('the documents', () => {
     expect(brokenLinks(path.join(root, document))).toEqual([]);
   });
 
+  test('docs/cases.md quotes tests that exist', () => {
+    const cases = readFileSync(path.join(root, 'docs/cases.md'), 'utf8');
+    const quotes = [...cases.matchAll(/\]\(\.\.\/([^)]+\.spec\.ts)\)((?:,? “[^”]+”)+)/g)].flatMap(([, file = '', names = '']) =>
+      [...names.matchAll(/“([^”]+)”/g)].map(([, name = '']) => ({ file, name })),
+    );
+    const missing = quotes.filter(({ file, name }) => !readFileSync(path.join(root, file), 'utf8').includes(name));
+
+    expect(missing).toEqual([]);
+    expect(quotes.length).toBeGreaterThan(50);
+  });
+
   test('docs/errors.md is what scripts/print-errors.mjs prints', () => {
     const printed = execFileSync(process.execPath, ['scripts/print-errors.mjs'], { cwd: root, encoding: 'utf8' });
 
