@@ -10,5 +10,19 @@ process.env['PRISMA_HIDE_UPDATE_MESSAGE'] ??= '1';
 export default defineConfig({
   schema: 'prisma/schema',
   migrations: { path: 'prisma/migrations' },
-  datasource: { url: process.env['DATABASE_URL'] ?? 'postgresql://postgres:postgres@127.0.0.1:5432/runplane?schema=runplane' },
+  datasource: { url: process.env['DATABASE_URL'] ?? (await embeddedUrl()) },
 });
+
+/**
+ * Without DATABASE_URL the commands work on the embedded database of `npm start`: the running one, or one that is started for this command
+ * and ends with it. Commands that read files only start nothing.
+ */
+async function embeddedUrl(): Promise<string> {
+  const nowhere = 'postgresql://postgres:postgres@127.0.0.1:5432/runplane?schema=runplane';
+  if (!process.argv.some((word) => ['migrate', 'db', 'studio'].includes(word)) || process.argv.includes('--help')) return nowhere;
+  const { findEmbeddedPostgres, startEmbeddedPostgres } = await import('./libs/database/src/embedded-postgres');
+  const dataDir = path.join(process.env['RUNPLANE_DATA_DIR'] ?? path.join(import.meta.dirname, '.runplane'), 'postgres');
+  const running = await findEmbeddedPostgres(dataDir);
+  console.error(`DATABASE_URL is not set: working on the embedded PostgreSQL in ${path.relative('.', dataDir)}${running === undefined ? ', started for this command' : ''}.`);
+  return running ?? (await startEmbeddedPostgres({ dataDir, durability: 'server-default' })).url;
+}

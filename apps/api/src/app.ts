@@ -3,7 +3,7 @@ import { HTTP_BODY_BYTES_MAX, ShuttingDown } from '@runplane/contracts';
 import type { Db } from '@runplane/database';
 import { feedProbe } from '@runplane/outbox';
 import { registerRunProbes } from '@runplane/runs';
-import Fastify, { type FastifyInstance, type FastifyReply, type RawServerDefault } from 'fastify';
+import Fastify, { LogController, type FastifyInstance, type FastifyReply, type RawServerDefault } from 'fastify';
 import { serializerCompiler, validatorCompiler, type ZodTypeProvider } from 'fastify-type-provider-zod';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { FastifyBaseLogger } from 'fastify';
@@ -56,7 +56,7 @@ export async function buildApp(deps: AppDeps): Promise<App> {
 
   const app = Fastify({
     logger: loggerOptions(deps.logger) ?? false,
-    disableRequestLogging: true,
+    logController: new LogController({ disableRequestLogging: true }), // logRequests below says less
     genReqId: () => `req_${randomUUID()}`,
     bodyLimit: HTTP_BODY_BYTES_MAX,
     exposeHeadRoutes: false,
@@ -67,6 +67,7 @@ export async function buildApp(deps: AppDeps): Promise<App> {
       void answerProblem(error, request, reply);
     },
   }).withTypeProvider<ZodTypeProvider>();
+  app.removeContentTypeParser('text/plain'); // Fastify would take a text for a body
   app.setValidatorCompiler(validatorCompiler);
   app.setSerializerCompiler(serializerCompiler);
   answerRefusals(app);

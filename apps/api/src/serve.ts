@@ -1,5 +1,6 @@
 import { mkdir } from 'node:fs/promises';
 import os from 'node:os';
+import path from 'node:path';
 import { newId, SCOPES } from '@runplane/contracts';
 import { checkStore, ensureTenant, listTenants, migrate, openDb, startEmbeddedPostgres, type Db } from '@runplane/database';
 import { createProcessLauncher, type Launcher } from '@runplane/runs';
@@ -68,7 +69,7 @@ export async function serve({
     const address = await app.listen({ host: config.host, port: config.port });
     const publicUrl = config.publicUrl ?? address.replace('//0.0.0.0:', '//127.0.0.1:').replace('//[::]:', '//[::1]:');
 
-    const dispatch = launcher ?? (config.dispatch ? await processLauncher(config, db, publicUrl) : undefined);
+    const dispatch = launcher ?? (config.dispatch ? await processLauncher(config, db, publicUrl, (line) => app.log.info(line)) : undefined);
     loops.push(...startLoops({ db, credentials, launcher: dispatch, owner: newOwner(), onError: loopErrors(app) }));
     opened.push(() => Promise.all(loops.map((loop) => loop.stop()))); // first of all to stop: no new claims
     return { url: publicUrl, db, firstKey, close: closeAll };
@@ -98,13 +99,17 @@ async function makeFirstKey(db: Db): Promise<string | undefined> {
   return key;
 }
 
-async function processLauncher(config: Config, db: Db, apiUrl: string): Promise<Launcher> {
+async function processLauncher(config: Config, db: Db, apiUrl: string, log: (line: string) => void): Promise<Launcher> {
   await mkdir(config.workspaceRoot, { recursive: true });
+  const runnerProgram = path.join(path.dirname(require.resolve('@runplane/runner/package.json')), 'dist/main.js');
   return createProcessLauncher({
+    runnerCommand: [process.execPath, runnerProgram],
+    stateDir: path.join(config.dataDir, 'runners'),
     apiUrl,
     backends: config.backends,
     workspaceRoot: config.workspaceRoot,
-    issueToken: (request) => issueRunToken(db.sql, request),
+    issueToken: ({ tenantId, runId }) => issueRunToken(db.sql, { tenantId, runId }),
+    log,
   });
 }
 

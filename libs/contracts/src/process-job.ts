@@ -1,5 +1,6 @@
 import { z } from 'zod';
 import { identifier } from './identifiers';
+import { CLAIM_LEASE_MS_DEFAULT, CLAIM_LEASE_MS_MAX, CLAIM_LEASE_MS_MIN } from './limits';
 
 /** Variables of its surroundings that every program may see. */
 const PROGRAM_VARIABLES = ['PATH', 'HOME', 'LANG', 'LC_ALL', 'TZ', 'TMPDIR'] as const;
@@ -21,6 +22,8 @@ export const ProcessBackend = z.strictObject({
   stdin: z.enum(['steers', 'turn']).default('steers'),
   /** Between SIGTERM and SIGKILL of the process group. */
   graceMs: z.int().min(0).max(600_000).default(10_000),
+  /** How long a run waits for a runner that has fallen silent, before its policy for lost runners applies. */
+  leaseMs: z.int().min(CLAIM_LEASE_MS_MIN).max(CLAIM_LEASE_MS_MAX).default(CLAIM_LEASE_MS_DEFAULT),
 });
 export type ProcessBackend = z.infer<typeof ProcessBackend>;
 

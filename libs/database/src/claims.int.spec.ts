@@ -83,9 +83,11 @@ describe('a claim', () => {
     await add('a', 'b');
     const client = await openClient(database.url);
     await client.query(`BEGIN; SELECT FROM public.jobs WHERE id = 'a' FOR UPDATE`);
-    expect((await claim()).map(({ id }) => id)).toEqual(['b']);
-    await client.query('COMMIT');
-    await client.end();
+    try {
+      expect((await claim()).map(({ id }) => id)).toEqual(['b']);
+    } finally {
+      await client.end();
+    }
   });
 
   it('by many at once gives each row to one', async () => {

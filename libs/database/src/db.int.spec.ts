@@ -95,6 +95,18 @@ describe('the pool', () => {
     expect(await database.db.lane.query(pid)).toEqual(before);
   });
 
+  it('reports idle connections that the server closes, and goes on with new ones', async () => {
+    const reported: string[] = [];
+    const db = await openDb({ url: database.url, applicationName: 'idle', onError: (_, where) => void reported.push(where) });
+    await db.lane.query(sql`SELECT 1 AS v`);
+    await database.db.pool.query(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'idle%'`);
+    for (let turn = 0; turn < 300 && reported.length < 2; turn += 1) await delay(10);
+    expect(reported).toEqual(['idle connection', 'idle connection']);
+    expect(await db.sql.query(sql`SELECT 1 AS v`)).toEqual([{ v: 1 }]);
+    expect(await db.lane.query(sql`SELECT 1 AS v`)).toEqual([{ v: 1 }]);
+    await db.close();
+  });
+
   it('bounds every wait of its connections', async () => {
     const settings = sql`SELECT string_agg(name || '=' || setting, ' ' ORDER BY name) AS v FROM pg_settings
        WHERE name IN ('lock_timeout', 'statement_timeout', 'idle_in_transaction_session_timeout')`;

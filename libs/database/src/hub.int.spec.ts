@@ -2,7 +2,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { openDb, type Db, type DbOptions } from './db';
 import type { Stream, StreamProbe } from './hub';
 import { sql } from './sql';
-import { ensureStore } from './store';
+import { readStore } from './store';
 import { type TcpProxy, startTcpProxy, useDatabase } from './testing';
 
 const database = useDatabase();
@@ -220,11 +220,11 @@ describe('the listener', () => {
 
   it('that comes back looks whether the server is still the one that the store knows', async () => {
     const there = await openProcess({ pollMs: NEVER_MS, reconnectMinMs: 10 }, { applicationName: 'promoted' });
-    const { storeId } = await ensureStore(there);
+    const { storeId } = await readStore(there.sql);
     await database.db.pool.query('UPDATE runplane.store SET timeline = timeline + 1');
     await database.db.pool.query(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'promoted-listener'`);
-    await eventually(async () => (await ensureStore(there)).txOffset > 0n);
-    expect(await ensureStore(there)).toMatchObject({ storeId });
+    await eventually(async () => (await readStore(there.sql)).txOffset > 0n);
+    expect(await readStore(there.sql)).toMatchObject({ storeId });
   });
 
   describe('behind a network that swallows everything', () => {

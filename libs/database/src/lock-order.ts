@@ -78,3 +78,10 @@ export function takingLock(tx: Tx, rank: LockRankName, ...ids: string[]): void {
 export function insertedRow(tx: Tx, rank: LockRankName, id: string): void {
   tx.locks.inserted(rank, id);
 }
+
+/** Ids of the rank newKey, numbered in the order in which one operation inserts several of them. */
+export const newKeyOf = {
+  session: (tenantId: string, sessionId: string): string => `1 session ${tenantId}/${sessionId}`,
+  run: (tenantId: string, runId: string): string => `2 run ${tenantId}/${runId}`,
+  runner: (tenantId: string, runnerId: string): string => `3 runner ${tenantId}/${runnerId}`,
+};

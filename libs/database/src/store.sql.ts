@@ -25,15 +25,6 @@ export function findStore(on: SqlExecutor): Promise<Store | undefined> {
   return maybeRow(on, Store, sql`SELECT ${columns} FROM runplane.store`);
 }
 
-/** Makes the one row; a twin's row stays as it is. */
-export async function insertStore(on: SqlExecutor, storeId: string, cluster: Cluster): Promise<void> {
-  await on.query(
-    sql`INSERT INTO runplane.store (store_id, system_identifier, timeline)
-        VALUES (${storeId}::text, ${cluster.systemIdentifier}::text, ${cluster.timeline}::int)
-        ON CONFLICT (singleton) DO NOTHING`,
-  );
-}
-
 /** Waits for every open writer of the outbox and keeps new ones out until COMMIT. */
 export async function lockOutbox(on: SqlExecutor): Promise<void> {
   await on.query(sql`LOCK TABLE runplane.outbox_events IN EXCLUSIVE MODE`);

@@ -1,6 +1,6 @@
-import { randomUUID } from 'node:crypto';
 import type { Db } from './db';
-import { findStore, insertStore, lockOutbox, readCluster, writeRebasedStore, type Cluster, type Store } from './store.sql';
+import type { SqlExecutor } from './sql';
+import { findStore, lockOutbox, readCluster, writeRebasedStore, type Cluster, type Store } from './store.sql';
 import { inTransaction } from './tx';
 
 // The identity of a store. Its feed is ordered by transaction numbers of the cluster plus an offset; after a restore into another cluster,
@@ -9,16 +9,11 @@ import { inTransaction } from './tx';
 /** A rebase reads two tables whole while writers wait: seconds, and rarer than any deployment. */
 const REBASE_TIMEOUT_MS = 60_000;
 
-/**
- * The store's row, made at first use.
- *
- * Repeat    safe, also at the same time in several processes.
- */
-export async function ensureStore(db: Db): Promise<Store> {
-  const found = await findStore(db.sql);
-  if (found !== undefined) return found;
-  await insertStore(db.sql, randomUUID(), await readCluster(db.sql));
-  return ensureStore(db);
+/** The store's row, which the first migration has made. */
+export async function readStore(on: SqlExecutor): Promise<Store> {
+  const store = await findStore(on);
+  if (store === undefined) throw new Error('runplane.store has no row: run the migrations (`runplane migrate`) on this database');
+  return store;
 }
 
 /**
@@ -30,7 +25,7 @@ export async function ensureStore(db: Db): Promise<Store> {
  * Keeps     FEED-1.
  */
 export async function checkStore(db: Db): Promise<{ storeId: string; rebased: boolean }> {
-  const store = await ensureStore(db);
+  const store = await readStore(db.sql);
   const { storeId } = store;
   if (isSameHistory(store, await readCluster(db.sql))) return { storeId, rebased: false };
   return { storeId, rebased: await rebase(db) };
@@ -46,9 +41,9 @@ function rebase(db: Db): Promise<boolean> {
     db,
     async (tx) => {
       await lockOutbox(tx);
-      const store = await findStore(tx);
+      const store = await readStore(tx);
       const cluster = await readCluster(tx);
-      if (store === undefined || isSameHistory(store, cluster)) return false;
+      if (isSameHistory(store, cluster)) return false;
       await writeRebasedStore(tx, cluster);
       return true;
     },

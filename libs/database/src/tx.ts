@@ -89,7 +89,7 @@ export function openTx(run: SqlExecutor['query']): OpenTx {
  * transaction nothing starts over: there it is the retryable TransactionConflict that it extends.
  */
 export class RestartTransaction extends TransactionConflict {
-  constructor(message: string) {
+  constructor(message = 'what was read before a lock has changed: start over') {
     super(message, { attempts: 1 });
   }
 }

@@ -72,7 +72,10 @@ export class ClaimedWork {
 
   async end(): Promise<RunnerEnd> {
     const { signal, commandId } = this.options;
-    const onLost = () => this.stop(this.lease.lost.reason);
+    const onLost = () => {
+      this.writer.refuse(this.lease.lost.reason);
+      this.stop(this.lease.lost.reason);
+    };
     const onStopRequest = () => this.stop(new RunnerStopping());
     this.lease.lost.addEventListener('abort', onLost, { once: true });
     signal?.addEventListener('abort', onStopRequest, { once: true });

@@ -68,6 +68,14 @@ export class EventWriter {
     await this.untilQueued(0);
   }
 
+  /** Nothing is taken any more, and what is queued is given up. */
+  refuse(error: unknown): void {
+    this.refusal ??= { error };
+    this.queue.length = 0;
+    clearTimeout(this.timer);
+    this.settleWaiters((waiter) => (waiter.reject(error), true));
+  }
+
   // `async` makes a promise of what it throws; up to the first await it runs at once, which keeps the order.
   private async accept(type: string, payload: JsonObject): Promise<void> {
     if (this.refusal !== undefined) throw this.refusal.error;
@@ -107,9 +115,7 @@ export class EventWriter {
         });
       }
     } catch (error) {
-      this.refusal = { error };
-      this.queue.length = 0;
-      this.settleWaiters((waiter) => (waiter.reject(error), true));
+      this.refuse(error);
       this.options.onRefused(error);
     }
   }

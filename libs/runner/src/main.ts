@@ -7,8 +7,8 @@ import { runRunner, type RunnerEnd } from './run-runner';
 
 /** 0 says that the run has ended as reported; the others, that somebody else has to see to it. */
 const EXIT_CODES: Record<RunnerEnd['kind'] | 'no-job', number> = { finished: 0, refused: 3, lost: 4, released: 5, 'no-job': 64 };
-/** How soon cancels and steers reach the program. */
-const HEARTBEAT_MS = 2_000;
+/** How soon cancels and steers reach the program, at the latest. */
+const HEARTBEAT_MS_MAX = 2_000;
 /** An earlier runner of this job may still have its lease. */
 const CLAIM_WAIT_MS = 60_000;
 const JOB_BYTES_MAX = 1024 * 1024;
@@ -26,7 +26,8 @@ async function main(): Promise<number> {
     runId,
     commandId,
     runnerId,
-    heartbeatMs: HEARTBEAT_MS,
+    leaseMs: work.backend.leaseMs,
+    heartbeatMs: Math.min(HEARTBEAT_MS_MAX, work.backend.leaseMs / 3),
     claimWaitMs: CLAIM_WAIT_MS,
     signal: stop.signal,
     work: processWork(work),

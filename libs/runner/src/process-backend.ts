@@ -1,5 +1,5 @@
 import { allowedEnvironment, type Command, type Outcome, type ProcessJob } from '@runplane/contracts';
-import { type ChildProcess, spawn } from 'node:child_process';
+import type { ChildProcess } from 'node:child_process';
 import type { Readable, Writable } from 'node:stream';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { ReceivedCommand } from './command-queue';
@@ -7,6 +7,7 @@ import { OutputChunks } from './output-chunks';
 import { groupIsGone, signalGroup } from './process-group';
 import type { RunnerContext } from './run-runner';
 import { CancelRequested } from './stop-reasons';
+import { spawnWatched } from './watchdog';
 import { openWorkspace, WorkspaceRefused } from './workspace';
 
 export type ProcessWork = Pick<ProcessJob, 'backend' | 'workspaceRoot' | 'workspacePath'>;
@@ -26,7 +27,7 @@ interface Exit {
  *   cancel    SIGTERM to the process group, SIGKILL after graceMs (or shortly before the cancel's own deadline)
  *
  * The program leads a process group of its own. When it has ended, what is left of the group is killed; the run ends after that. Processes
- * that leave the group (setsid) are the program's own business. A watchdog in the group ends it when this runner dies without a word.
+ * that leave the group (setsid) are the program's own business. A watchdog ends the group when this runner dies without a word.
  */
 export function processWork(job: ProcessWork): (context: RunnerContext) => Promise<Outcome> {
   return async (context) => {
@@ -44,20 +45,22 @@ export function processWork(job: ProcessWork): (context: RunnerContext) => Promi
 }
 
 async function runProgram({ backend }: ProcessWork, cwd: string, turn: ReceivedCommand, context: RunnerContext): Promise<Outcome> {
-  const child = spawn('/bin/sh', ['-c', WATCHDOG, 'sh', String(Math.ceil(backend.graceMs / 1_000)), ...backend.command], {
+  const { child, unwatch } = spawnWatched(backend.command, {
     cwd,
+    graceMs: backend.graceMs,
     env: {
       ...allowedEnvironment(process.env, backend),
       RUNPLANE_RUN_ID: context.run.id,
       RUNPLANE_COMMAND_ID: turn.command.id,
       ...(context.run.sessionId === null ? {} : { RUNPLANE_SESSION_ID: context.run.sessionId }),
     },
-    detached: true, // a session and a process group of its own
-    stdio: ['pipe', 'pipe', 'pipe', 'pipe'],
   });
   const exited = exitOf(child);
   const { pid } = child;
-  if (pid === undefined) return failed('backend-failed', `The program could not be started: ${await exited.then(String, String)}`);
+  if (pid === undefined) {
+    unwatch();
+    return failed('backend-failed', `The program could not be started: ${await exited.then(String, String)}`);
+  }
 
   const unstop = stopWithContext(pid, backend.graceMs, context);
   const output = [
@@ -77,26 +80,9 @@ async function runProgram({ backend }: ProcessWork, cwd: string, turn: ReceivedC
   } finally {
     unstop();
     signalGroup(pid, 'SIGKILL');
+    unwatch();
   }
 }
-
-/**
- * Runs inside the new process group, before the program takes the shell's place: a grandchild waits for the end of descriptor 3, whose
- * other end only the runner has. When the runner dies, it ends the group. In the normal course it is killed with the group's remains; until
- * then it keeps the group's number from being used again.
- */
-const WATCHDOG = `
-grace=$1; shift
-( (
-  trap '' HUP INT TERM
-  read -r _ <&3
-  kill -TERM 0
-  waited=0
-  while [ "$waited" -lt "$grace" ] && kill -0 $$; do sleep 1; waited=$((waited + 1)); done
-  kill -KILL 0
-) </dev/null >/dev/null 2>&1 & )
-exec "$@" 3<&-
-`;
 
 function exitOf(child: ChildProcess): Promise<Exit> {
   return new Promise((resolve, reject) => {

@@ -1,5 +1,5 @@
 import {
-  AdmitTurn, isFinalCommand, isFinalRun, newId, parseInput, requireIdentifier, SessionBusy, SessionProjectionBroken, type AdmittedTurn,
+  AdmitTurn, isFinalCommand, isFinalRun, newId, parseInput, requireIdentifier, SessionBusy, SessionProjectionBroken, type AdmittedTurn, type TenantSettings,
 } from '@runplane/contracts';
 import { requireTenant, RestartTransaction, type Tx } from '@runplane/database';
 import { assertBoundary, ensureSession, findSession, writeTurnEnded, type SessionRow } from '@runplane/sessions';
@@ -45,7 +45,7 @@ export async function admitTurn(
   const known = await findTurnByKey(tx, wanted);
   if (known !== undefined) return replayTurn(tx, wanted, known);
 
-  await requireTenant(tx, tenantId);
+  const { settings } = await requireTenant(tx, tenantId);
   await ensureSession(tx, tenantId, { ...wanted.run.sessionRef, sessionId }, wanted.run);
   const active = await lockActiveTurn(tx, wanted);
   const session = await requireLockedSession(tx, tenantId, sessionId);
@@ -56,7 +56,7 @@ export async function admitTurn(
   if ((await findTurnByKey(tx, wanted)) !== undefined) throw new RestartTransaction('a twin of this turn has just been admitted');
   assertBoundary(session, wanted.run);
   if (active !== undefined) await takeOver(tx, active, session);
-  return admitNew(tx, wanted, session);
+  return admitNew(tx, wanted, session, settings);
 }
 
 interface WantedTurn {
@@ -121,12 +121,17 @@ async function takeOver(tx: Tx, { run, lease, command, intentState }: ActiveTurn
   });
 }
 
-async function admitNew(tx: Tx, { tenantId, sessionId, run: wantedRun, command: wanted }: WantedTurn, session: SessionRow): Promise<AdmittedTurn> {
-  const run = await newRunRow(tx, { tenantId, runId: newId('run'), wanted: wantedRun, session });
+async function admitNew(
+  tx: Tx,
+  { tenantId, sessionId, run: wantedRun, command: wanted }: WantedTurn,
+  session: SessionRow,
+  settings: TenantSettings,
+): Promise<AdmittedTurn> {
+  const run = newRunRow({ tenantId, runId: newId('run'), wanted: wantedRun, session, settings });
   if (!(await insertRun(tx, run))) throw new Error(`the new run id ${run.runId} is taken`);
   const command = { ...wanted, tenantId, runId: run.runId, commandId: newId('cmd'), sessionId, targetCommandId: null };
   // The session was freed under its lock, or by takeOver just now: writeTurnStarted finds no active pair.
-  await writeNewCommand(tx, command, { dispatch: wanted.dispatch, session, before: [runCreatedEvent(run)], claimDeadline: true });
+  await writeNewCommand(tx, command, { dispatch: wanted.dispatch, session, before: [runCreatedEvent(run)], claimDeadlineMs: settings.claimDeadlineMs });
   return answer(tx, tenantId, run.runId, command.commandId, 'created');
 }
 

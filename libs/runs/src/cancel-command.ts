@@ -18,8 +18,8 @@ import { cancelStageEvent } from './server-events';
  * Locks     run → run lease → command → intents → session.   Writes: commands, cancel_requests, run_events, outbox, sessions.
  * Errors    CommandNotFound, InvalidRequest.
  * Emits     cancel-accepted, cancel-persisted; cancel-fenced; command-terminal when it ends now.
- * Repeat    safe.
- * Source    the original's cancelCommand.
+ * Repeat    safe; `immediate` after an ordinary request ends the command by that request.
+ * Keeps     END-1.   Source: the original's cancelCommand.
  */
 export async function cancelCommand(
   tx: Tx,
@@ -34,6 +34,11 @@ export async function cancelCommand(
   const held = lease !== undefined && isLive(lease.expiresInMs);
   if (isFinalCommand(command.state) || (command.cancelRequestId !== null && held && !immediate)) {
     return answer(tx, { tenantId, commandId }, { cancelRequestId: command.cancelRequestId, changed: false });
+  }
+  if (command.cancelRequestId !== null) {
+    const reason = immediate ? 'cancel-immediate' : lease === undefined ? 'cancel-requested' : 'runner-lost';
+    await endCancelledCommand(tx, run, command, { fenced: lease !== undefined, reason });
+    return answer(tx, { tenantId, commandId }, { cancelRequestId: command.cancelRequestId, changed: true });
   }
 
   const request = await insertCancelRequest(tx, {

@@ -2,7 +2,7 @@ import { commandStateOf, FAILURE_MESSAGE_CODE_POINTS_MAX, freeText, type Termina
 import type { Tx } from '@runplane/database';
 import { lockSession, writeTurnEnded } from '@runplane/sessions';
 import { writeCancelStage } from './cancel-request.sql';
-import { closeThread, commandTerminal, missedSteer } from './close-run';
+import { commandTerminal, missedSteer, updateThread } from './close-run';
 import { lockOpenCommands, writeCommandsClosed, type CommandEnding, type CommandRow } from './command.sql';
 import { cancelOpenIntents } from './dispatch-intent.sql';
 import { appendServerEvents, type ServerEvent } from './run-event.sql';
@@ -40,8 +40,9 @@ export async function closeCommand(tx: Tx, run: RunRow, command: CommandRow, out
     failureKind: outcome.failureKind,
     failureMessage: message,
   };
-  const thread = await closeThread(tx, run, session, outcome);
-  const stages = command.cancelRequestId === null ? [] : await writeCancelStage(tx, run.tenantId, [command.cancelRequestId], 'terminalized');
+  const thread = await updateThread(tx, { run, session, ending: outcome });
+  const answered = [command, ...missed].flatMap(({ cancelRequestId }) => cancelRequestId ?? []);
+  const stages = answered.length === 0 ? [] : await writeCancelStage(tx, run.tenantId, answered, 'terminalized');
   await appendServerEvents(tx, key, [
     ...(outcome.before ?? []),
     ...thread,

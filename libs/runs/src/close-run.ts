@@ -1,6 +1,6 @@
 import { commandStateOf, FAILURE_MESSAGE_CODE_POINTS_MAX, freeText, isFinalRun, type TerminalStatus } from '@runplane/contracts';
 import { emptySql, sql, type Sql, type Tx } from '@runplane/database';
-import { lockSession, writeThread, writeTurnEnded, type SessionRow } from '@runplane/sessions';
+import { lockSession, writeFeedNumber, writeThread, writeTurnEnded, type SessionRow } from '@runplane/sessions';
 import { writeCancelStage } from './cancel-request.sql';
 import { lockOpenCommands, writeCommandsCancelledWithRun, writeCommandsClosed, type CommandEnding, type CommandRow } from './command.sql';
 import { cancelOpenIntents } from './dispatch-intent.sql';
@@ -27,9 +27,23 @@ export interface RunEnding {
   readonly set?: Sql | undefined;
 }
 
+/** A run that is ending, with what lies under it, all locked. */
+interface Closing {
+  readonly run: RunRow;
+  readonly ending: RunEnding;
+  readonly commands: readonly CommandRow[];
+  readonly session: SessionRow | undefined;
+}
+
+/** Ends one kind of thing under a run and tells it. Takes locks above the session's rank only; everything below is held. */
+type Closer = (tx: Tx, closing: Closing) => Promise<ServerEvent[]>;
+
+/** Everything that can be open under a run, in the order in which the log tells its end, before terminal_status. */
+const CLOSERS: readonly Closer[] = [updateThread, closeToolCalls, closeCommands];
+
 /**
- * Ends a run: the one function through which every ending goes (END-1). Under it nothing stays open: lease, intents, tool calls, commands,
- * and the session is freed if it still belongs to the run. One list of closers, in lock order; each says what it has ended.
+ * Ends a run: the one function through which every ending goes (END-1). Under it nothing stays open: lease, intents, tool calls, commands;
+ * the session is freed if it still belongs to the run.
  *
  * Input     run: locked by this transaction and not ended.
  * Locks     run (held) → run lease → commands → intents → session.   Writes: the same and the run's log, outbox.
@@ -37,45 +51,46 @@ export interface RunEnding {
  *           last stage of a cancel.
  * Keeps     END-1, LOG-2, LOG-3, TURN-1.
  */
-export async function closeRun(tx: Tx, run: RunRow, ending: RunEnding): Promise<void> {
+export async function closeRun(tx: Tx, run: RunRow, given: RunEnding): Promise<void> {
   if (isFinalRun(run.status)) throw new Error(`closeRun: run ${run.id} has ended already`);
+  const ending = { ...given, failureMessage: given.failureMessage === null ? null : freeText(given.failureMessage, FAILURE_MESSAGE_CODE_POINTS_MAX) };
   const key = { tenantId: run.tenantId, runId: run.id };
-  const message = ending.failureMessage === null ? null : freeText(ending.failureMessage, FAILURE_MESSAGE_CODE_POINTS_MAX);
-
   await deleteRunLease(tx, key);
   const commands = await lockOpenCommands(tx, key);
-  await cancelOpenIntents(tx, key, { commandId: null, reason: message ?? `run ${ending.status}` });
+  await cancelOpenIntents(tx, key, { commandId: null, reason: ending.failureMessage ?? `run ${ending.status}` });
   const session = run.sessionId === null ? undefined : await lockSession(tx, { tenantId: run.tenantId, sessionId: run.sessionId });
 
-  const toolResults = await closeToolCalls(run, ending, tx);
-  if (ending.cancel !== undefined) await writeCommandsCancelledWithRun(tx, key, ending.cancel);
-  const endings = commands.map((command) => commandEnding(command, ending, message));
-  const thread = await closeThread(tx, run, session, ending);
-  const stages = await closeCancelRequests(tx, run, commands);
-
-  const events = [
-    ...(ending.before ?? []),
-    ...thread,
-    ...toolResults,
-    ...endings.flatMap((end, index) => commandTerminal(commands[index] as CommandRow, end, ending)),
-    runTerminalEvent({ ...ending, failureMessage: message }),
-    ...stages,
-  ];
+  const closing: Closing = { run, ending, commands, session };
+  const events = [...(ending.before ?? [])];
+  for (const close of CLOSERS) events.push(...(await close(tx, closing)));
+  events.push(runTerminalEvent(ending), ...(await closeCancelRequests(tx, closing)));
   await appendServerEvents(
     tx,
     key,
     events,
-    sql`, status = ${ending.status}::text::runplane.run_state, failure_kind = ${ending.failureKind}::text, failure_message = ${message}::text,
+    sql`, status = ${ending.status}::text::runplane.run_state, failure_kind = ${ending.failureKind}::text, failure_message = ${ending.failureMessage}::text,
       claimed_by = NULL, claim_deadline_at = NULL, cancel_deadline_at = NULL, finished_at = runplane.app_now(), updated_at = runplane.app_now()${ending.set ?? emptySql}`,
   );
-  await writeCommandsClosed(tx, run.tenantId, endings);
-  if (session !== undefined) {
-    const { tenantId, sessionId } = session;
-    await writeTurnEnded(tx, { tenantId, sessionId, runId: run.id, commandId: null, terminalStatus: ending.status, failureKind: ending.failureKind });
-  }
+  if (session === undefined) return;
+  const { tenantId, sessionId } = session;
+  const freed = await writeTurnEnded(tx, { tenantId, sessionId, runId: run.id, commandId: null, terminalStatus: ending.status, failureKind: ending.failureKind });
+  if (!freed) await writeFeedNumber(tx, { tenantId, sessionId });
 }
 
-async function closeToolCalls(run: RunRow, ending: RunEnding, tx: Tx): Promise<ServerEvent[]> {
+/** What a finished turn learned of the backend's thread goes to the session, unless another open run owns it. */
+export async function updateThread(
+  tx: Tx,
+  { run, session, ending }: { run: RunRow; session: SessionRow | undefined; ending: Pick<RunEnding, 'threadId' | 'turnId'> },
+): Promise<ServerEvent[]> {
+  const { threadId } = ending;
+  if (session === undefined || threadId == null) return [];
+  const { tenantId, sessionId, conversationId } = session;
+  const turnId = ending.turnId ?? null;
+  const written = await writeThread(tx, { tenantId, sessionId, runId: run.id, threadId, turnId });
+  return written ? [sessionUpdatedEvent({ sessionId, conversationId, threadId, turnId })] : [];
+}
+
+async function closeToolCalls(tx: Tx, { run, ending }: Closing): Promise<ServerEvent[]> {
   const open = await listOpenToolCalls(tx, { tenantId: run.tenantId, runId: run.id });
   const status = ending.status === 'cancelled' ? 'cancelled' : 'lost';
   return open.map(({ toolCallId, commandId }) => ({
@@ -86,37 +101,42 @@ async function closeToolCalls(run: RunRow, ending: RunEnding, tx: Tx): Promise<S
   }));
 }
 
+async function closeCommands(tx: Tx, { run, ending, commands }: Closing): Promise<ServerEvent[]> {
+  if (ending.cancel !== undefined) await writeCommandsCancelledWithRun(tx, { tenantId: run.tenantId, runId: run.id }, ending.cancel);
+  const ends = commands.map((command) => ({ command, end: commandEnding(command, ending) }));
+  await writeCommandsClosed(
+    tx,
+    run.tenantId,
+    ends.map(({ end }) => end),
+  );
+  return ends.flatMap(({ command, end }) => commandTerminal(command, end, ending));
+}
+
 /** A steer that is still open when its turn ends was never consumed; everything else ends as the run does. */
-function commandEnding(command: CommandRow, ending: RunEnding, message: string | null): CommandEnding {
-  const missed = command.type === 'steer' && ending.status !== 'cancelled';
-  return missed ? missedSteer(command.id) : { commandId: command.id, state: commandStateOf(ending.status), failureKind: ending.failureKind, failureMessage: message };
+function commandEnding(command: CommandRow, { status, failureKind, failureMessage }: RunEnding): CommandEnding {
+  if (command.type === 'steer' && status !== 'cancelled') return missedSteer(command.id);
+  return { commandId: command.id, state: commandStateOf(status), failureKind, failureMessage };
 }
 
 export function missedSteer(commandId: string): CommandEnding {
   return { commandId, state: 'failed', failureKind: 'steer-missed', failureMessage: 'the turn ended before the steer was consumed' };
 }
 
-export function commandTerminal(command: CommandRow, end: CommandEnding, ending: Pick<RunEnding, 'status' | 'reason' | 'threadId' | 'turnId' | 'cancel'>): ServerEvent[] {
-  const terminal = commandTerminalEvent({ ...ending, ...end, terminalStatus: end.failureKind === 'steer-missed' ? 'failed' : ending.status });
-  if (end.failureKind !== 'steer-missed') return [terminal];
-  return [{ type: 'backend_status', payload: { phase: 'steer-missed', commandId: command.id, targetCommandId: command.targetCommandId }, commandId: command.id }, terminal];
-}
-
-/** What a finished turn learned of the backend's thread goes to the session, unless another open run owns it. */
-export async function closeThread(
-  tx: Tx,
-  run: RunRow,
-  session: SessionRow | undefined,
-  { threadId, turnId }: Pick<RunEnding, 'threadId' | 'turnId'>,
-): Promise<ServerEvent[]> {
-  if (session === undefined || threadId == null) return [];
-  const { tenantId, sessionId } = session;
-  const written = await writeThread(tx, { tenantId, sessionId, runId: run.id, threadId, turnId: turnId ?? null });
-  return written ? [sessionUpdatedEvent({ sessionId, conversationId: session.conversationId, threadId, turnId: turnId ?? null })] : [];
+/** The events that tell a command's end. */
+export function commandTerminal(
+  command: CommandRow,
+  end: CommandEnding,
+  ending: Pick<RunEnding, 'status' | 'reason' | 'threadId' | 'turnId' | 'cancel'>,
+): ServerEvent[] {
+  const missed = end.failureKind === 'steer-missed';
+  const terminal = commandTerminalEvent({ ...end, ...ending, terminalStatus: missed ? 'failed' : ending.status });
+  if (!missed) return [terminal];
+  const { id: commandId, targetCommandId } = command;
+  return [{ type: 'backend_status', payload: { phase: 'steer-missed', commandId, targetCommandId }, commandId }, terminal];
 }
 
 /** Every cancel request that is open under the run has been answered by its end. */
-async function closeCancelRequests(tx: Tx, run: RunRow, commands: readonly CommandRow[]): Promise<ServerEvent[]> {
+async function closeCancelRequests(tx: Tx, { run, commands }: Closing): Promise<ServerEvent[]> {
   const requestIds = new Set([run.cancelRequestId, ...commands.map((command) => command.cancelRequestId)].filter((id) => id !== null));
   if (requestIds.size === 0) return [];
   const requests = await writeCancelStage(tx, run.tenantId, [...requestIds], 'terminalized');

@@ -6,7 +6,7 @@ import { emptySql, requireTenant, sql, type Sql, type Tx } from '@runplane/datab
 import { lockSession, titleOfTurn, writeTurnStarted, type SessionRow } from '@runplane/sessions';
 import { findCommandOfRunByKey, findCommandOfSessionByKey, insertCommand, lockOpenCommands, toCommand, type CommandRow, type NewCommand } from './command.sql';
 import { assertSameContent } from './create-run';
-import { findIntent, insertIntent, toIntent, type IntentRow } from './dispatch-intent.sql';
+import { findIntent, insertIntent, lockOpenIntents, toIntent, type IntentRow } from './dispatch-intent.sql';
 import { requireCommand, requireLockedRun } from './require';
 import { appendServerEvents } from './run-event.sql';
 import type { RunKey, RunRow } from './run.sql';
@@ -35,6 +35,7 @@ export async function createCommand(
   assertRunTakesCommands(run);
   const open = isConversational(wanted.type) ? await lockOpenCommands(tx, key) : [];
   const target = wanted.type === 'steer' ? requireOpenTurn(run, open) : null;
+  if (isConversational(wanted.type)) await lockOpenIntents(tx, key); // the new intent is inserted behind the session's lock
   const session = isConversational(wanted.type) && run.sessionId !== null ? await lockSession(tx, { tenantId, sessionId: run.sessionId }) : undefined;
   // The session's lock orders its keys: a twin in another run of the session has committed by now, or waits.
   const twin = session && (await findByKey(tx, run, wanted));
@@ -43,7 +44,8 @@ export async function createCommand(
 
   const commandId = newId('cmd');
   const row: NewCommand = { ...key, ...wanted, commandId, sessionId: run.sessionId, targetCommandId: target?.id ?? null };
-  await writeNewCommand(tx, row, { dispatch: wanted.dispatch, session, before: [], claimDeadline: run.status === 'pending' });
+  const claimDeadlineMs = wanted.dispatch !== null && run.status === 'pending' ? (await requireTenant(tx, tenantId)).settings.claimDeadlineMs : null;
+  await writeNewCommand(tx, row, { dispatch: wanted.dispatch, session, before: [], claimDeadlineMs });
   return { ...(await readCommand(tx, tenantId, commandId)), replayed: false };
 }
 
@@ -145,14 +147,14 @@ export async function writeNewCommand(
     session: SessionRow | undefined;
     before: Parameters<typeof appendServerEvents>[2];
     /** A run that waits for its first claim gets a deadline with its dispatch. */
-    claimDeadline: boolean;
+    claimDeadlineMs: number | null;
   },
 ): Promise<void> {
-  const { dispatch, session, before } = options;
+  const { dispatch, session, before, claimDeadlineMs } = options;
   await insertCommand(tx, command);
   if (dispatch !== null) await writeNewIntent(tx, command, dispatch);
   const events = [...before, ...userMessageEvent(command), commandCreatedEvent(command.commandId, command.type)];
-  await appendServerEvents(tx, command, events, dispatch !== null && options.claimDeadline ? await claimDeadlineSet(tx, command.tenantId) : emptySql);
+  await appendServerEvents(tx, command, events, dispatch === null ? emptySql : claimDeadlineSet(claimDeadlineMs));
   if (command.type !== 'turn' || session === undefined) return;
   const { tenantId, runId, commandId } = command;
   await writeTurnStarted(tx, { tenantId, sessionId: session.sessionId, runId, commandId, title: titleOfTurn(command.payload) });
@@ -165,10 +167,10 @@ export async function writeNewIntent(tx: Tx, { tenantId, runId, commandId }: Run
   return planned;
 }
 
-/** The change of a run that starts its claim deadline. */
-export async function claimDeadlineSet(tx: Tx, tenantId: string): Promise<Sql> {
-  const { settings } = await requireTenant(tx, tenantId);
-  return sql`, claim_deadline_at = runplane.app_now() + ${settings.claimDeadlineMs}::int * interval '1 millisecond'`;
+/** The change of a run that starts its claim deadline; none where the run is claimed already. */
+export function claimDeadlineSet(claimDeadlineMs: number | null): Sql {
+  if (claimDeadlineMs === null) return emptySql;
+  return sql`, claim_deadline_at = runplane.app_now() + ${claimDeadlineMs}::int * interval '1 millisecond'`;
 }
 
 export async function readCommand(tx: Tx, tenantId: string, commandId: string): Promise<{ command: Command; intent: DispatchIntent | null }> {

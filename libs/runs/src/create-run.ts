@@ -1,8 +1,8 @@
 import {
   contentHash, CreateRun, IdempotencyConflict, newId, normalizeJson, parseInput, partitionOf, REFERENCE_BYTES_MAX, requireIdentifier, RUN_ATTEMPTS_MAX_DEFAULT,
-  type JsonObject, type JsonValue, type Run,
+  type JsonObject, type JsonValue, type Run, type TenantSettings,
 } from '@runplane/contracts';
-import { requireTenant, type Tx } from '@runplane/database';
+import { newKeyOf, requireTenant, takingLock, type Tx } from '@runplane/database';
 import { assertBoundary, ensureSession, resolveSessionRef, writeLastRun, type SessionRow } from '@runplane/sessions';
 import type { z } from 'zod';
 import { requireLockedSession, requireRun } from './require';
@@ -15,7 +15,7 @@ import { runCreatedEvent } from './server-events';
  *
  * Input     run: what to run, see CreateRun; runId: an identity reserved beforehand, which makes the call repeatable.
  * Returns   the run; `replayed: true` when it was there under the reserved identity with the same content.
- * Locks     new keys (session) → session → new keys (run).   Writes: sessions, runs, run_events, outbox.
+ * Locks     new keys (session, reserved run id) → session.   Writes: sessions, runs, run_events, outbox.
  * Errors    InvalidRequest, InvalidJson, PayloadTooLarge, TenantNotFound, SessionBoundary, IdempotencyConflict (the id has other content).
  * Emits     run-created, once.
  * Repeat    safe with runId; without it every call makes a run.
@@ -30,12 +30,16 @@ export async function createRun(
   const key = { tenantId, runId: id };
   if (runId !== undefined && (await isReplay(tx, key, inputHashOf(tenantId, wanted)))) return { run: await requireRun(tx, key), replayed: true };
 
-  const session = await lockSessionOfRun(tx, tenantId, wanted);
-  const row = await newRunRow(tx, { tenantId, runId: id, wanted, session });
+  const { settings } = await requireTenant(tx, tenantId);
+  const session = await ensureSessionOfRun(tx, tenantId, wanted);
+  const row = newRunRow({ tenantId, runId: id, wanted, session, settings });
+  // A reserved id may be inserted by a twin too: before any row lock, as the session.
+  if (runId !== undefined) takingLock(tx, 'newKey', newKeyOf.run(tenantId, id));
   if (!(await insertRun(tx, row))) {
     if (!(await isReplay(tx, key, row.inputHash))) throw new Error(`run ${id} is neither new nor there`);
     return { run: await requireRun(tx, key), replayed: true };
   }
+  if (session !== undefined) await requireLockedSession(tx, tenantId, session.sessionId); // its feed number orders its runs
   await appendServerEvents(tx, key, [runCreatedEvent(row)]);
   if (session !== undefined) await writeLastRun(tx, { tenantId, sessionId: session.sessionId, runId: id });
   return { run: await requireRun(tx, key), replayed: false };
@@ -57,13 +61,11 @@ export function parseNewRun(input: CreateRun): ParsedRun {
   };
 }
 
-/** The session that a new run names, made if it is new, locked, and of the same project and backend profile. */
-export async function lockSessionOfRun(tx: Tx, tenantId: string, wanted: ParsedRun): Promise<SessionRow | undefined> {
+/** The session that a new run names, made if it is new, and of the same project and backend profile, which never change. */
+async function ensureSessionOfRun(tx: Tx, tenantId: string, wanted: ParsedRun): Promise<SessionRow | undefined> {
   const ref = wanted.sessionRef;
   if (ref == null) return undefined;
-  await requireTenant(tx, tenantId);
-  await ensureSession(tx, tenantId, ref, wanted);
-  const session = await requireLockedSession(tx, tenantId, ref.sessionId);
+  const session = await ensureSession(tx, tenantId, ref, wanted);
   assertBoundary(session, wanted);
   return session;
 }
@@ -85,11 +87,19 @@ export function inputHashOf(tenantId: string, wanted: ParsedRun): string {
   return contentHash(content).hash;
 }
 
-export async function newRunRow(
-  tx: Tx,
-  { tenantId, runId, wanted, session }: { tenantId: string; runId: string; wanted: ParsedRun; session: SessionRow | undefined },
-): Promise<NewRun> {
-  const { settings } = await requireTenant(tx, tenantId);
+export function newRunRow({
+  tenantId,
+  runId,
+  wanted,
+  session,
+  settings,
+}: {
+  tenantId: string;
+  runId: string;
+  wanted: ParsedRun;
+  session: SessionRow | undefined;
+  settings: TenantSettings;
+}): NewRun {
   const sessionId = session?.sessionId ?? null;
   return {
     tenantId,

@@ -17,6 +17,7 @@ export { finishCommand } from './finish-command';
 export { finishRun } from './finish-run';
 export { heartbeat } from './heartbeat';
 export { LaunchFailed, type Launcher, type LaunchRequest, type LaunchResult } from './launcher';
+export { createProcessLauncher, type ProcessLauncherOptions } from './process-launcher';
 export {
   getRunResult, listRunEvents, streamRunEvents, waitForRunEvents, waitForRunResult, type ReadRunEvents, type RunEventPage, type StreamItem, type Wait,
 } from './read-run-events';

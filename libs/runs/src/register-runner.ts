@@ -9,7 +9,7 @@ import { upsertRunner } from './runner.sql';
 export function registerRunner(tx: Tx, { tenantId, runnerId, runner: input }: { tenantId: string; runnerId?: string | undefined; runner: RegisterRunner }): Promise<Runner> {
   const runner = parseInput(RegisterRunner, input);
   const id = runnerId === undefined ? newId('runner') : requireIdentifier(runnerId, 'the runner id');
-  const metadata = redactJson(normalizeJson(runner.metadata ?? {}, { bytesMax: REFERENCE_BYTES_MAX }).value) as JsonObject;
+  const metadata = redactJson<JsonObject>(normalizeJson(runner.metadata ?? {}, { bytesMax: REFERENCE_BYTES_MAX }).value);
   return upsertRunner(tx, tenantId, id, {
     runId: runner.runId ?? null,
     attemptId: runner.attemptId ?? null,

@@ -1,5 +1,5 @@
 import type { JsonObject, Runner } from '@runplane/contracts';
-import { column, oneRow, sql, takingLock, type Tx } from '@runplane/database';
+import { column, newKeyOf, oneRow, sql, takingLock, type Tx } from '@runplane/database';
 import { z } from 'zod';
 import type { RunKey } from './run.sql';
 
@@ -26,7 +26,7 @@ export interface RunnerFields {
 
 /** Registers a runner, or merges the given fields into its row: what is null here keeps its old value. Times are the database's. */
 export function upsertRunner(tx: Tx, tenantId: string, runnerId: string, fields: RunnerFields): Promise<Runner> {
-  takingLock(tx, 'newKey', `runner ${tenantId}/${runnerId}`);
+  takingLock(tx, 'newKey', newKeyOf.runner(tenantId, runnerId));
   return oneRow(
     tx,
     RunnerRow,

@@ -1,5 +1,5 @@
 import { freeText, isFinalCommand } from '@runplane/contracts';
-import { emptySql, inTransaction, isLive, sql, type Db, type Tx } from '@runplane/database';
+import { emptySql, inTransaction, isLive, requireTenant, sql, type Db, type Tx } from '@runplane/database';
 import { endCancelledCommand } from './cancel-command';
 import { endCancelledRun } from './cancel-run';
 import { closeRun } from './close-run';
@@ -67,7 +67,7 @@ async function requeue(tx: Tx, run: RunRow): Promise<void> {
   await cancelOpenIntents(tx, key, { commandId: null, reason: 'run requeued' });
   const dispatched = await lastDispatched(tx, key, commands);
   const lost = claimLostEvent({ runnerId: run.claimedBy, epoch: run.claimEpoch, reason: 'lease-ended' });
-  const deadline = dispatched === undefined ? emptySql : await claimDeadlineSet(tx, run.tenantId);
+  const deadline = dispatched === undefined ? emptySql : claimDeadlineSet((await requireTenant(tx, run.tenantId)).settings.claimDeadlineMs);
   await appendServerEvents(
     tx,
     key,

@@ -1,5 +1,5 @@
 import { SESSION_STATES, type JsonObject, type Partition } from '@runplane/contracts';
-import { column, insertedRow, maybeRow, rows, sql, takingLock, type SqlExecutor, type Tx } from '@runplane/database';
+import { column, insertedRow, maybeRow, newKeyOf, rows, sql, takingLock, type SqlExecutor, type Tx } from '@runplane/database';
 import { z } from 'zod';
 
 const done = z.object({ done: column.int });
@@ -73,7 +73,7 @@ export interface NewSession extends SessionKey, Partition {
 /** Inserts a session unless it is there; waits for a twin that is inserting it. False when it was there. */
 export async function insertSession(tx: Tx, session: NewSession): Promise<boolean> {
   const { tenantId, sessionId, projectId, backendProfile, conversationId, threadId, metadata, title, expiresAt, ttlSeconds, partitionKey, shard } = session;
-  takingLock(tx, 'newKey', `session ${tenantId}/${sessionId}`);
+  takingLock(tx, 'newKey', newKeyOf.session(tenantId, sessionId));
   const inserted = await rows(
     tx,
     done,
@@ -117,6 +117,15 @@ export async function writeTurnStarted(
           last_run_id = ${runId}::text, last_command_id = ${commandId}::text, terminal_status = NULL, failure_kind = NULL,
           title = coalesce(title, ${title}::text), version = version + 1, ${touch(tx)}
         WHERE tenant_id = ${tenantId}::text AND session_id = ${sessionId}::text AND active_run_id IS NULL RETURNING 1 AS "done"`,
+  );
+}
+
+/** Notes on a locked session how far the feed has come with a run of it that does not hold it: its next run must not stand before that. */
+export async function writeFeedNumber(tx: Tx, { tenantId, sessionId }: SessionKey): Promise<void> {
+  await one(
+    tx,
+    sql`UPDATE runplane.sessions SET last_tx = greatest(last_tx, ${String(tx.feed.value)}::bigint, runplane.feed_tx())
+        WHERE tenant_id = ${tenantId}::text AND session_id = ${sessionId}::text RETURNING 1 AS "done"`,
   );
 }
 

@@ -21,10 +21,12 @@ export interface Boundary {
 
 /**
  * Makes the session that a run names, unless it is there. Comes before any row lock of the transaction (rank newKey): a twin that makes
- * the same session at the same time is waited for, and one of both finds it made.
+ * the same session at the same time is waited for, and one of both finds it made. Returns the session as read, not locked.
  */
-export async function ensureSession(tx: Tx, tenantId: string, ref: SessionRef, boundary: Boundary): Promise<void> {
-  if ((await findSession(tx, { tenantId, sessionId: ref.sessionId })) !== undefined) return;
+export async function ensureSession(tx: Tx, tenantId: string, ref: SessionRef, boundary: Boundary): Promise<SessionRow> {
+  const key = { tenantId, sessionId: ref.sessionId };
+  const known = await findSession(tx, key);
+  if (known !== undefined) return known;
   await insertSession(tx, {
     tenantId,
     sessionId: ref.sessionId,
@@ -37,6 +39,9 @@ export async function ensureSession(tx: Tx, tenantId: string, ref: SessionRef, b
     expiresAt: ref.expiresAt ?? null,
     ttlSeconds: ref.ttlSeconds ?? null,
   });
+  const made = await findSession(tx, key);
+  if (made === undefined) throw new Error(`session ${ref.sessionId} is neither new nor there`);
+  return made;
 }
 
 /** Errors: SessionBoundary when the session belongs to another project or backend profile. */

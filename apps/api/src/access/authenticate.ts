@@ -6,11 +6,21 @@ import type { Credentials } from './credentials';
 /** Who may call a route: everybody, or whoever has one of the scopes (`admin` stands for all of them). */
 export type Access = 'public' | readonly [Scope, ...Scope[]];
 
+export interface RouteEntry {
+  readonly method: string;
+  readonly url: string;
+  readonly access: Access;
+}
+
 declare module 'fastify' {
   interface FastifyContextConfig {
     access?: Access;
     /** The handler itself sees to it that a run token names its own run. */
     runInBody?: boolean;
+  }
+  interface FastifyInstance {
+    /** Every route and who may call it. */
+    routeTable: RouteEntry[];
   }
   interface FastifyRequest {
     /** Of the caller; routes with access `public` have none. */
@@ -21,9 +31,11 @@ declare module 'fastify' {
 /** Checks the key of every request before its body is read, and refuses at start-up a route that does not say who may call it. */
 export function authenticate(app: FastifyInstance, credentials: Credentials): void {
   app.decorateRequest('credential', null as unknown as Credential);
-  app.addHook('onRoute', (route) => {
-    if (route.config?.access === undefined)
-      throw new Error(`the route ${String(route.method)} ${route.url} does not say who may call it (config.access)`);
+  app.decorate('routeTable', []);
+  app.addHook('onRoute', ({ method, url, config }) => {
+    const access = config?.access;
+    if (access === undefined) throw new Error(`the route ${String(method)} ${url} does not say who may call it (config.access)`);
+    app.routeTable.push(...[method].flat().map((each) => ({ method: each, url, access })));
   });
   app.addHook('onRequest', async (request) => {
     const { access = ['admin'], runInBody = false } = request.routeOptions.config;

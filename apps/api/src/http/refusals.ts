@@ -17,6 +17,7 @@ export function answerProblem(error: unknown, request: FastifyRequest, reply: Fa
   if (problem.status >= 500) request.log.error({ err: error, code: problem.code }, 'request failed');
   else request.log.debug({ err: error, code: problem.code }, 'request refused');
   if (retryAfterSeconds !== undefined) reply.header('retry-after', retryAfterSeconds);
+  reply.header('x-request-id', request.id); // a refusal before any hook has none yet
   if (problem.status === 401) reply.header('www-authenticate', 'Bearer');
   // Serialized here: no schema of a route can turn a problem into another one.
   return reply.code(problem.status).type('application/problem+json').serializer(JSON.stringify).send(problem);

@@ -1,6 +1,13 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Db, Stream } from '@runplane/database';
-import { dispatchOnce, failUnclaimedRunsOnce, sweepCancelDeadlinesOnce, sweepLostRunnersOnce, type Launcher } from '@runplane/runs';
+import {
+  dispatchOnce,
+  failExhaustedIntentsOnce,
+  failUnclaimedRunsOnce,
+  sweepCancelDeadlinesOnce,
+  sweepLostRunnersOnce,
+  type Launcher,
+} from '@runplane/runs';
 import { pruneRunTokensOnce } from '../access/api-keys';
 import type { Credentials } from '../access/credentials';
 import { runEvery, type Loop } from './run-every';
@@ -28,6 +35,7 @@ export function startLoops({ db, credentials, launcher, owner, onError }: LoopsO
     every('sweepLostRunners', 2_000, () => sweepLostRunnersOnce(db, {})),
     every('sweepCancelDeadlines', 1_000, () => sweepCancelDeadlinesOnce(db)),
     every('failUnclaimedRuns', 5_000, () => failUnclaimedRunsOnce(db)),
+    every('failExhaustedIntents', 5_000, () => failExhaustedIntentsOnce(db)),
     every('flushLastUsed', 10_000, () => credentials.flushLastUsedOnce()),
     every('pruneRunTokens', 60_000, () => pruneRunTokensOnce(db)),
   ];

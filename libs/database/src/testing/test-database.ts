@@ -37,7 +37,7 @@ export function useDatabase(options: TestDatabaseOptions = {}): TestDatabase {
   beforeAll(async () => {
     await createTestDatabase(server, name, options.settings ?? {});
     observer = await openClient(url);
-    db = await openDb({ url, ...options.db });
+    db = await openDb({ ...throughPooler(url), ...options.db });
   });
   afterEach(async () => {
     if (observer === undefined) return; // beforeAll has failed, and said why
@@ -61,6 +61,16 @@ export function useDatabase(options: TestDatabaseOptions = {}): TestDatabase {
     },
     violations: () => findViolations(there(observer)),
   };
+}
+
+/** How a test reaches its database: directly, or by the pooler that `npm run test:pooler` has started, whose old kind knows neither start-up
+ * options nor prepared statements. */
+function throughPooler(url: string): DbOptions {
+  const port = process.env['TEST_POOLER_PORT'];
+  if (port === undefined) return { url };
+  const pooled = new URL(url);
+  pooled.port = port;
+  return { url: pooled.toString(), directUrl: url, preparedStatements: false, startupSettings: false };
 }
 
 /** The server that jest.preset.cjs has started, or the one that TEST_POSTGRES_URL names. */

@@ -9,9 +9,13 @@ import { createRun } from '../create-run';
 
 export const TENANT = 'acme';
 
-export const newRun = (over: Partial<CreateRun> = {}): CreateRun => ({ projectId: 'p1', backendProfile: 'demo', ...over });
+const PLAIN_RUN = { projectId: 'p1', backendProfile: 'demo' };
 
-export const newTurn = (text = 'hello', over: Partial<AdmitTurn> = {}): AdmitTurn => ({ run: newRun(), payload: { text }, ...over });
+type PlainRun = Omit<CreateRun, 'sessionRef'>;
+
+export const newRun = (over: Partial<PlainRun> = {}): PlainRun => ({ ...PLAIN_RUN, ...over });
+
+export const newTurn = (text = 'hello', over: Partial<AdmitTurn> = {}): AdmitTurn => ({ run: PLAIN_RUN, payload: { text }, ...over });
 
 export const message = (text: string): NewRunEvent => ({ type: 'assistant_message', payload: { text } });
 
@@ -21,7 +25,7 @@ export async function makeTenants(db: Db, ...ids: string[]): Promise<void> {
 }
 
 export async function aRun(db: Db, over: Partial<CreateRun> = {}): Promise<Run> {
-  const { run } = await inTransaction(db, (tx) => createRun(tx, { tenantId: TENANT, run: newRun(over) }));
+  const { run } = await inTransaction(db, (tx) => createRun(tx, { tenantId: TENANT, run: { ...PLAIN_RUN, ...over } }));
   return run;
 }
 

@@ -1,0 +1,91 @@
+import { mkdtemp, rm } from 'node:fs/promises';
+import os from 'node:os';
+import path from 'node:path';
+import { createClient } from '@runplane/client';
+import { ProcessBackend } from '@runplane/contracts';
+import { readConfig } from './config';
+import { runnersHaveEnded, stopRunners } from './demo/runner-processes';
+import { DemoFailed, PROFILE, tellStory } from './demo/story';
+import { Timeline } from './demo/timeline';
+import { serve, type Server } from './serve';
+
+// `npm run demo [-- [--keep] [command line …]]`: the main job from end to end on this machine, nothing else needed. Everything lives in a
+// temporary folder and goes with it. Exit code 0 says that every step happened; anything else comes with the step that did not.
+
+const USAGE = `npm run demo [-- [--keep] [command line …]]
+
+  --keep         stay up at the end, until Ctrl-C
+  command line   runs this instead of the demo's own program: in an empty folder, with the turn as a JSON line on standard input
+`;
+
+async function main(args: readonly string[], signal: AbortSignal): Promise<void> {
+  const { keep, command } = parseArgs(args);
+  const timeline = new Timeline(process.stdout);
+  const dataDir = await mkdtemp(path.join(os.tmpdir(), 'runplane-demo-'));
+  let server: Server | undefined;
+  try {
+    timeline.chapter('Runplane: PostgreSQL, API and dispatcher start');
+    const config = {
+      ...(await readConfig({ RUNPLANE_DATA_DIR: dataDir, PORT: '0' })),
+      backends: { [PROFILE]: backendOf(command) },
+    };
+    server = await serve({ config, logger: false });
+    const { url, firstKey } = server;
+    if (firstKey === undefined) throw new DemoFailed('no key was made');
+    timeline.check(`ready: ${url}`);
+
+    const client = createClient({ url, apiKey: firstKey });
+    await tellStory({ client, timeline, workspaceRoot: config.workspaceRoot, isOwnProgram: command === undefined, signal });
+    if (!(await runnersHaveEnded(path.join(dataDir, 'runners'), 5_000))) throw new DemoFailed('a runner process is still there');
+    timeline.check('every runner process has ended');
+    await showAround(timeline, server, keep, signal);
+  } finally {
+    await stopRunners(path.join(dataDir, 'runners'));
+    await server?.close();
+    await rm(dataDir, { recursive: true, force: true });
+  }
+}
+
+function parseArgs(args: readonly string[]): { keep: boolean; command: readonly string[] | undefined } {
+  const end = args.findIndex((arg) => !arg.startsWith('--') || arg === '--');
+  const [flags, rest] = end === -1 ? [args, []] : [args.slice(0, end), args.slice(end + (args[end] === '--' ? 1 : 0))];
+  const unknown = flags.find((flag) => flag !== '--keep');
+  if (unknown !== undefined) throw new DemoFailed(`${unknown} is no option.\n\n${USAGE}`);
+  return { keep: flags.includes('--keep'), command: rest.length === 0 ? undefined : rest };
+}
+
+/** Standard input ends after the turn, as most command lines expect. */
+function backendOf(command: readonly string[] | undefined): ProcessBackend {
+  return ProcessBackend.parse({
+    command: command ?? [process.execPath, path.join(__dirname, 'demo/agent.js')],
+    stdin: 'turn',
+    graceMs: 5_000,
+  });
+}
+
+async function showAround(timeline: Timeline, { url, db, firstKey }: Server, keep: boolean, signal: AbortSignal): Promise<void> {
+  timeline.chapter('Look around');
+  if (!keep) {
+    timeline.say('npm run demo -- --keep    leaves this demo running, to look at its API and database');
+    timeline.say('npm start                 serves until stopped; what it can do is at http://127.0.0.1:3000/docs');
+    timeline.say('npm run studio            opens its database in Prisma Studio');
+    return;
+  }
+  timeline.say(`API        ${url}/docs`);
+  timeline.say(`Key        ${firstKey}`);
+  timeline.say(`Database   DATABASE_URL='${db.options.url}' npm run studio`);
+  timeline.say('Ctrl-C ends the demo and removes everything.');
+  await new Promise((resolve) => signal.addEventListener('abort', resolve, { once: true }));
+}
+
+const interrupt = new AbortController();
+for (const name of ['SIGINT', 'SIGTERM'] as const) process.on(name, () => interrupt.abort(new DemoFailed('interrupted')));
+
+main(process.argv.slice(2), interrupt.signal).then(
+  () => process.exit(0),
+  (error: unknown) => {
+    if (interrupt.signal.aborted) process.exit(130);
+    console.error(error instanceof DemoFailed ? `\nThe demo failed: ${error.message}` : error);
+    process.exit(1);
+  },
+);

@@ -1,0 +1,17 @@
+import { useDatabase } from '@runplane/database/testing';
+import * as runs from '@runplane/runs';
+import { Credentials } from '../access/credentials';
+import { startLoops } from './loops';
+
+const store = useDatabase();
+
+test('every bounded pass of libs/runs is hosted by a loop: nothing that time ends is forgotten', async () => {
+  const passes = Object.keys(runs).flatMap((name) => /^(\w+)Once$/.exec(name)?.[1] ?? []);
+  const launcher: runs.Launcher = { kind: 'none', launch: () => Promise.reject(new Error('nothing to launch')) };
+
+  const loops = startLoops({ db: store.db, credentials: new Credentials(store.db), launcher, owner: 'test', onError: () => undefined });
+  await Promise.all(loops.map((loop) => loop.stop()));
+
+  expect(loops.map(({ name }) => name)).toEqual(expect.arrayContaining(passes));
+  expect(passes).toContain('failExhaustedIntents');
+});

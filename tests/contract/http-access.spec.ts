@@ -1,0 +1,177 @@
+import { SCOPES, type Scope } from '@runplane/contracts';
+import { createApiKey, revokeApiKey } from '@runplane/api';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { callSample, makeWorld, methodOf, pathOf, ROUTE_SAMPLES, sampleOf, v1Routes, type World } from '../support/route-samples';
+import { rowsOfTenant } from '../support/rows';
+import { OTHER_TENANT, TENANT, useApi } from '../support/test-api';
+
+const api = useApi();
+let world: World;
+beforeEach(async () => {
+  world = await makeWorld(api);
+});
+
+const routes = Object.keys(ROUTE_SAMPLES);
+const scopesOf = (route: string): readonly Scope[] => {
+  const entry = api.app.routeTable.find(({ method, url }) => `${method} ${url}` === route);
+  return entry === undefined || entry.access === 'public' ? [] : entry.access;
+};
+
+describe('access', () => {
+  test('every route under /v1 has a sample, a schema and at least one scope; nothing but service routes is public', () => {
+    const paths = Object.entries((api.app.swagger() as { paths: Record<string, Record<string, unknown>> }).paths);
+    const described = paths.flatMap(([path, methods]) =>
+      Object.keys(methods).map((method) => `${method.toUpperCase()} ${path.replace(/\{(\w+)\}/g, ':$1')}`),
+    );
+
+    expect(v1Routes(api).sort()).toEqual([...routes].sort());
+    for (const route of routes) {
+      expect(described).toContain(route);
+      expect(scopesOf(route).length).toBeGreaterThan(0);
+    }
+    const open = api.app.routeTable.filter(({ access }) => access === 'public').map(({ url }) => url);
+    expect(open.every((url) => /^\/(docs(\/.*)?|healthz|readyz|metrics|openapi\.json)$/.test(url))).toBe(true);
+  });
+
+  test('a route that does not say who may call it stops the start', () => {
+    expect(() => api.app.get('/v1/forgotten', async () => 'secret')).toThrow();
+  });
+
+  test.each(routes)('%s is closed without a valid key', async (route) => {
+    const { method, path } = { method: methodOf(route), path: pathOf(route, world) };
+
+    for (const headers of [{}, { authorization: 'Bearer nonsense' }, { authorization: `Bearer rp_${'0'.repeat(32)}_${'A'.repeat(43)}` }]) {
+      const answer = await api.call(method, path, { key: '', headers });
+      expect([answer.status, answer.body.code]).toEqual([401, 'unauthenticated']);
+      expect(answer.headers['www-authenticate']).toBe('Bearer');
+    }
+  });
+
+  test.each(routes)('%s is closed for a key with every scope but its own', async (route) => {
+    const others = SCOPES.filter((scope) => scope !== 'admin' && !scopesOf(route).includes(scope));
+
+    const answer = await callSample(api, route, world, await api.makeKey(others));
+
+    expect([answer.status, answer.body.code]).toEqual([403, 'forbidden']);
+    expect(scopesOf(route)).toContain(answer.body.data.scope);
+  });
+
+  test.each(routes.filter((route) => sampleOf(route).answersAtOnce !== false))('%s is open for each of its scopes', async (route) => {
+    for (const scope of [...scopesOf(route), 'admin' as const]) {
+      const answer = await callSample(api, route, await makeWorld(api), await api.makeKey([scope]));
+      expect(answer.body?.code ?? 'ok').not.toMatch(/forbidden|unauthenticated/);
+      expect(answer.status).toBeLessThan(500);
+    }
+  });
+
+  test.each(routes)('%s shows and changes nothing of another tenant', async (route) => {
+    const key = await api.makeKey([...SCOPES], OTHER_TENANT);
+    const before = await rowsOfTenant(api.db, TENANT);
+
+    const answer = await callSample(api, route, world, key);
+
+    if (sampleOf(route).foreign === 404) expect([answer.status, answer.body.code]).toEqual([404, expect.stringMatching(/_not_found$/)]);
+    else expect([answer.status < 300, answer.text.includes(world.commandId)]).toEqual([true, false]);
+    expect(answer.text).not.toContain(TENANT);
+    expect(await rowsOfTenant(api.db, TENANT)).toEqual(before);
+  });
+
+  test('a foreign id and an id that never was get the same answer', async () => {
+    const key = await api.makeKey([...SCOPES], OTHER_TENANT);
+
+    const foreign = await api.call('GET', `/v1/runs/${world.runId}`, { key });
+    const never = await api.call('GET', '/v1/runs/never', { key });
+
+    expect(foreign.text.replaceAll(world.runId, 'never').replace(/req_[\w-]+/, '')).toBe(never.text.replace(/req_[\w-]+/, ''));
+  });
+
+  test('the tenant cannot be named in a body', async () => {
+    const answer = await api.call('POST', '/v1/runs', { body: { projectId: 'p', backendProfile: 'b', tenantId: OTHER_TENANT } });
+
+    expect([answer.status, answer.body.code]).toEqual([400, 'invalid_request']);
+  });
+
+  test('a revoked key is closed within seconds, an expired one at once', async () => {
+    const { id, key } = await createApiKey(api.db.sql, { tenantId: TENANT, name: 'r', scopes: ['runs:read'] });
+    const expired = await createApiKey(api.db.sql, { tenantId: TENANT, name: 'e', scopes: ['runs:read'] });
+    await api.db.pool.query(`UPDATE runplane.api_keys SET expires_at = now() - interval '1 second' WHERE id = $1`, [expired.id]);
+
+    expect((await api.call('GET', '/v1/runs', { key })).status).toBe(200);
+    expect((await api.call('GET', '/v1/runs', { key: expired.key })).status).toBe(401);
+    await revokeApiKey(api.db.sql, id);
+    for (const late = Date.now() + 5_000; (await api.call('GET', '/v1/runs', { key })).status !== 401; await sleep(100)) {
+      if (Date.now() > late) throw new Error('the revoked key is still open');
+    }
+  }, 10_000);
+
+  test('only the hash of a key is stored', async () => {
+    const { rows } = await api.db.pool.query(`SELECT to_json(k)::text AS row FROM runplane.api_keys k`);
+
+    expect(JSON.stringify(rows)).not.toContain(api.adminKey.slice(36));
+  });
+});
+
+describe('a run token', () => {
+  const open = async (route: string, of: World, token: string) => (await callSample(api, route, of, token)).body?.code !== 'forbidden';
+
+  test('opens what a runner needs of its own run, and nothing else', async () => {
+    const token = await api.makeRunToken(world.runId);
+    const opened: string[] = [];
+    for (const route of routes.filter((each) => sampleOf(each).answersAtOnce !== false && !each.endsWith('/finish'))) {
+      if (await open(route, world, token)) opened.push(route);
+    }
+
+    expect(opened.sort()).toEqual(
+      [
+        'GET /v1/runs/:runId',
+        'GET /v1/runs/:runId/cancel-requests',
+        'GET /v1/runs/:runId/commands',
+        'GET /v1/runs/:runId/events',
+        'GET /v1/runs/:runId/result',
+        'POST /v1/runs/:runId/cancel-acknowledgements',
+        'POST /v1/runs/:runId/claim',
+        'POST /v1/runs/:runId/commands/:commandId/ack',
+        'POST /v1/runs/:runId/events',
+        'POST /v1/runs/:runId/heartbeat',
+      ].sort(),
+    );
+    expect((await api.call('POST', '/v1/runners', { key: token, body: { runId: world.runId } })).status).toBe(201);
+  });
+
+  test('opens no other run of the same tenant', async () => {
+    const token = await api.makeRunToken(world.runId);
+    const other = await makeWorld(api);
+
+    for (const route of routes) expect([route, await open(route, other, token)]).toEqual([route, false]);
+    expect((await api.call('POST', '/v1/runners', { key: token, body: { runId: other.runId } })).status).toBe(403);
+  });
+
+  test('still answers a runner’s repeated calls when the run has just ended, and no reads; later it opens nothing', async () => {
+    const token = await api.makeRunToken(world.runId);
+    const finish = { epoch: world.epoch, outcome: { terminalStatus: 'completed' }, commandId: world.commandId };
+    const path = `/v1/runs/${world.runId}`;
+
+    const first = await api.call('POST', `${path}/finish`, { key: token, body: finish });
+    await sleep(3_100); // what a process remembers about a key
+    const again = await api.call('POST', `${path}/finish`, { key: token, body: finish });
+    const beat = await api.call('POST', `${path}/heartbeat`, { key: token, body: { epoch: world.epoch } });
+    const append = await api.call('POST', `${path}/events`, {
+      key: token,
+      body: { epoch: world.epoch, events: [{ type: 'reasoning', payload: { text: '' } }] },
+    });
+    const read = await api.call('GET', path, { key: token });
+    await api.db.pool.query(
+      `UPDATE runplane.runs SET finished_at = finished_at - interval '11 minutes', updated_at = updated_at - interval '11 minutes', created_at = created_at - interval '11 minutes' WHERE id = $1`,
+      [world.runId],
+    );
+    await sleep(3_100);
+    const late = await api.call('POST', `${path}/heartbeat`, { key: token, body: { epoch: world.epoch } });
+
+    expect([first.status, again.status]).toEqual([200, 200]);
+    expect(again.body.status).toBe('completed');
+    expect([beat.status, beat.body.stop]).toEqual([200, true]);
+    expect([append.status, append.body.code]).toEqual([409, 'run_closed']);
+    expect([read.status, read.body.code]).toEqual([403, 'forbidden']);
+    expect(late.status).toBe(401);
+  }, 20_000);
+});

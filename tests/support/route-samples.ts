@@ -1,0 +1,103 @@
+import type { AdmittedTurn, ClaimedRun } from '@runplane/contracts';
+import type { TestApi } from './test-api';
+
+/** One run in the middle of its life: claimed under `epoch`, in a session, with an open turn that has a dispatch intent. */
+export interface World {
+  readonly sessionId: string;
+  readonly runId: string;
+  readonly commandId: string;
+  readonly runnerId: string;
+  readonly epoch: number;
+}
+
+let worlds = 0;
+
+export async function makeWorld(api: TestApi): Promise<World> {
+  worlds += 1;
+  const sessionId = `session-${worlds}`;
+  const turn = await api.call('POST', `/v1/sessions/${sessionId}/turns`, {
+    headers: { 'idempotency-key': 'turn-1' },
+    body: { run: { projectId: 'p', backendProfile: 'shell' }, payload: { text: 'hello' }, dispatch: {} },
+  });
+  if (turn.status !== 201) throw new Error(`no turn: ${turn.text}`);
+  const { run, command } = turn.body as AdmittedTurn;
+  const runnerId = `runner-${worlds}`;
+  const claim = await api.call('POST', `/v1/runs/${run.id}/claim`, { body: { runnerId } });
+  if (claim.status !== 200) throw new Error(`no claim: ${claim.text}`);
+  return { sessionId, runId: run.id, commandId: command.id, runnerId, epoch: (claim.body as ClaimedRun).epoch };
+}
+
+export interface RouteSample {
+  readonly body?: (world: World) => Record<string, unknown>;
+  readonly headers?: Readonly<Record<string, string>>;
+  /** What the same call by another tenant gets: not found, or an effect among its own rows alone. */
+  readonly foreign: 404 | 'own';
+  /** True where the body names the epoch of a claim, or the call asks for a claim: a runner that was replaced is refused. */
+  readonly fenced?: boolean;
+  /** False for a stream, which answers for as long as the run lives. */
+  readonly answersAtOnce?: boolean;
+}
+
+const newRun = { projectId: 'p', backendProfile: 'shell' };
+const completed = { terminalStatus: 'completed' };
+
+/** A good request for each route under /v1. A route without one fails the tests that go through the route table. */
+export const ROUTE_SAMPLES: Readonly<Record<string, RouteSample>> = {
+  'POST /v1/runs': { body: () => newRun, foreign: 'own' },
+  'PUT /v1/runs/:runId': { body: () => newRun, foreign: 'own' },
+  'GET /v1/runs': { foreign: 'own' },
+  'GET /v1/runs/:runId': { foreign: 404 },
+  'GET /v1/runs/:runId/result': { foreign: 404 },
+  'POST /v1/runs/:runId/cancel': { body: () => ({ reason: 'enough' }), foreign: 404 },
+  'GET /v1/runs/:runId/cancel-requests': { foreign: 404 },
+  'POST /v1/runs/:runId/commands': { body: () => ({ type: 'note', payload: { text: 'x' } }), foreign: 404 },
+  'GET /v1/runs/:runId/commands': { foreign: 404 },
+  'GET /v1/commands/:commandId': { foreign: 404 },
+  'GET /v1/commands/:commandId/intent': { foreign: 404 },
+  'POST /v1/commands/:commandId/cancel': { body: () => ({ reason: 'enough' }), foreign: 404 },
+  'GET /v1/runs/:runId/events': { foreign: 404 },
+  'GET /v1/runs/:runId/events/stream': { foreign: 404, answersAtOnce: false },
+  'POST /v1/sessions/:sessionId/turns': {
+    body: () => ({ run: newRun, payload: { text: 'again' } }),
+    headers: { 'idempotency-key': 'turn-2' },
+    foreign: 'own',
+  },
+  'GET /v1/sessions/:sessionId': { foreign: 404 },
+  'POST /v1/runs/:runId/claim': { body: ({ runnerId }) => ({ runnerId }), foreign: 404, fenced: true },
+  'POST /v1/runs/:runId/heartbeat': { body: ({ epoch }) => ({ epoch }), foreign: 404, fenced: true },
+  'POST /v1/runs/:runId/events': {
+    body: ({ epoch }) => ({ epoch, events: [{ type: 'assistant_message', payload: { text: 'hi' } }] }),
+    foreign: 404,
+    fenced: true,
+  },
+  'POST /v1/runs/:runId/commands/:commandId/ack': { body: ({ epoch }) => ({ epoch }), foreign: 404, fenced: true },
+  'POST /v1/runs/:runId/commands/:commandId/finish': { body: ({ epoch }) => ({ epoch, outcome: completed }), foreign: 404, fenced: true },
+  'POST /v1/runs/:runId/finish': { body: ({ epoch }) => ({ epoch, outcome: completed }), foreign: 404, fenced: true },
+  'POST /v1/runs/:runId/cancel-acknowledgements': { body: ({ epoch }) => ({ epoch, stage: 'delivered' }), foreign: 404, fenced: true },
+  'POST /v1/runners': { body: () => ({ placement: 'here' }), foreign: 'own' },
+  'GET /v1/feed': { foreign: 'own' },
+};
+
+/** `POST /v1/runs/:runId/claim` → `/v1/runs/run_…/claim` */
+export function pathOf(route: string, world: World): string {
+  const [, url = ''] = route.split(' ');
+  return url.replace(/:(\w+)/g, (_, name: string) => encodeURIComponent(String(world[name as keyof World])));
+}
+
+export const methodOf = (route: string): string => route.split(' ')[0] ?? '';
+
+/** The routes under /v1 as the app has them. */
+export function v1Routes(api: TestApi): string[] {
+  return api.app.routeTable.filter(({ url }) => url.startsWith('/v1/')).map(({ method, url }) => `${method} ${url}`);
+}
+
+export function sampleOf(route: string): RouteSample {
+  const sample = ROUTE_SAMPLES[route];
+  if (sample === undefined) throw new Error(`${route} has no sample in tests/support/route-samples.ts: add one`);
+  return sample;
+}
+
+export function callSample(api: TestApi, route: string, world: World, key?: string) {
+  const { body, headers } = sampleOf(route);
+  return api.call(methodOf(route), pathOf(route, world), { key, body: body?.(world), headers });
+}
