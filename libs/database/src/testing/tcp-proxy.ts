@@ -1,8 +1,11 @@
 import { once } from 'node:events';
 import net from 'node:net';
 
-/** What becomes of bytes that a client sends: passed on; passed on but the answer is lost with the connection; lost with the connection. */
-export type Fate = 'forward' | 'lose-answer' | 'lose-request';
+/**
+ * What becomes of bytes that a client sends: passed on; kept back, with what it sends after them, until `release`; passed on but the answer
+ * is lost with the connection; lost with the connection.
+ */
+export type Fate = 'forward' | 'hold' | 'lose-answer' | 'lose-request';
 
 /** A network between a client and the server, with faults on demand. */
 export interface TcpProxy {
@@ -14,6 +17,8 @@ export interface TcpProxy {
   heal(): void;
   /** Decides over each packet of a client. */
   judge(fate: (bytes: Buffer) => Fate): void;
+  /** What was kept back is passed on. */
+  release(): void;
   close(): Promise<void>;
 }
 
@@ -21,12 +26,17 @@ export async function startTcpProxy(target: string): Promise<TcpProxy> {
   const { hostname, port } = new URL(target);
   const open = new Set<net.Socket>();
   const dead = new Set<() => void>();
+  const holding = new Set<() => void>();
   let swallowing = false;
   let judged: (bytes: Buffer) => Fate = () => 'forward';
 
   const server = net.createServer((client) => {
     const upstream = net.connect(Number(port || 5432), hostname);
     let answerLost = false;
+    const held: Buffer[] = [];
+    const letGo = (): void => {
+      for (const bytes of held.splice(0)) upstream.write(bytes);
+    };
     const cut = (): void => {
       client.destroy();
       upstream.destroy();
@@ -37,7 +47,12 @@ export async function startTcpProxy(target: string): Promise<TcpProxy> {
     };
     client.on('data', (bytes) => {
       if (isDead()) return;
-      const fate = judged(bytes);
+      const fate = held.length > 0 ? 'hold' : judged(bytes);
+      if (fate === 'hold') {
+        held.push(bytes);
+        holding.add(letGo);
+        return;
+      }
       if (fate === 'lose-request') return cut();
       answerLost ||= fate === 'lose-answer';
       upstream.write(bytes);
@@ -76,6 +91,10 @@ export async function startTcpProxy(target: string): Promise<TcpProxy> {
     },
     judge(fate) {
       judged = fate;
+    },
+    release() {
+      for (const letGo of holding) letGo();
+      holding.clear();
     },
     async close() {
       for (const socket of open) socket.destroy();
