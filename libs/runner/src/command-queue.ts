@@ -6,9 +6,9 @@ export interface ReceivedCommand {
   /** Aborts when this command is cancelled, or with the whole work. */
   readonly signal: AbortSignal;
   /** Says that it has reached the work. */
-  ack(): Promise<void>;
+  readonly ack: () => Promise<void>;
   /** Says that it is done. The turn's own end is what the work returns. */
-  finish(outcome: Outcome): Promise<void>;
+  readonly finish: (outcome: Outcome) => Promise<void>;
 }
 
 export interface CommandCalls {

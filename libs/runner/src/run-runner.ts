@@ -33,9 +33,9 @@ export interface RunnerContext {
   /** The turn first, then steers and other commands as they arrive. */
   readonly commands: AsyncIterableIterator<ReceivedCommand, undefined>;
   /** Adds an event; resolves when there is room for more (see EventWriter.emit). */
-  emit(type: string, payload: JsonObject): Promise<void>;
+  readonly emit: (type: string, payload: JsonObject) => Promise<void>;
   /** Resolves when everything emitted so far is stored. */
-  flush(): Promise<void>;
+  readonly flush: () => Promise<void>;
 }
 
 export type RunnerEnd =

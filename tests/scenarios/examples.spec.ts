@@ -1,0 +1,51 @@
+/* eslint-disable @nx/enforce-module-boundaries -- examples/ is a folder to read, no package to import */
+import { createClient } from '@runplane/client';
+import { ensureTenant } from '@runplane/database';
+import { openClient } from '@runplane/database/testing';
+import { placeOrder } from '../../examples/embed';
+import { ask } from '../../examples/follow-run';
+import { countWords } from '../../examples/runner';
+import { useApi } from '../support/test-api';
+import { until } from '../support/until';
+
+const api = useApi();
+let url: string;
+beforeAll(async () => {
+  url = await api.app.listen({ host: '127.0.0.1', port: 0 });
+});
+
+describe('examples/embed', () => {
+  it('commits an order and its run together, or neither', async () => {
+    await ensureTenant(api.db.sql, 'shop');
+    const shop = await openClient(api.url);
+    await shop.query('CREATE TABLE shop_orders (id text PRIMARY KEY, wish text NOT NULL CHECK (wish <> $$nonsense$$), run_id text)');
+    const runsOf = async (id: string) => (await shop.query('SELECT id FROM runplane.runs WHERE session_id = $1', [`order-${id}`])).rows;
+
+    const { runId } = await placeOrder(shop, api.db, { id: '1', wish: 'a red bicycle' });
+    expect(await runsOf('1')).toEqual([{ id: runId }]);
+    expect((await shop.query('SELECT run_id FROM shop_orders')).rows).toEqual([{ run_id: runId }]);
+
+    await shop.query('ALTER TABLE shop_orders ADD CHECK (run_id IS NULL OR id <> $$2$$)'); // the last write of the second order fails
+    await expect(placeOrder(shop, api.db, { id: '2', wish: 'a blue one' })).rejects.toMatchObject({ code: '23514' });
+    expect(await runsOf('2')).toEqual([]);
+    await shop.end();
+  });
+});
+
+describe('examples/runner and examples/follow-run', () => {
+  it('work on a turn and follow it to its end', async () => {
+    const lines: string[] = [];
+    const asked = ask(url, api.adminKey, 'Zwei Wörter', (line) => lines.push(line));
+    const run = await until('the run exists', async () => {
+      const { runs } = await createClient({ url, apiKey: api.adminKey }).listRuns({ sessionId: 'my-session' });
+      return runs[0];
+    });
+
+    const end = await countWords(url, await api.makeRunToken(run.id), run.id);
+
+    expect(end.kind).toBe('finished');
+    expect(await asked).toBe('completed: You wrote 2 words.');
+    expect(lines.join('\n')).toContain('“Wörter” has 6 letters.');
+    expect(lines.filter((line) => line.includes('terminal_status'))).toHaveLength(1);
+  });
+});
