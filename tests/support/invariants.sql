@@ -37,6 +37,23 @@ LEFT JOIN LATERAL (
 ) t ON true
 WHERE CASE WHEN c.state IN ('completed', 'failed', 'cancelled') THEN c.state::text END IS DISTINCT FROM t.state
 UNION ALL
+SELECT 'LOG-2', 'command ' || c.id || ' is acknowledged and its run does not tell it'
+FROM runplane.commands c
+WHERE c.state = 'acknowledged' AND NOT EXISTS (SELECT FROM runplane.run_events e WHERE e.tenant_id = c.tenant_id AND e.run_id = c.run_id
+  AND e.command_id = c.id AND e.type = 'backend_status' AND e.payload ->> 'phase' = 'command-acknowledged')
+UNION ALL
+SELECT 'LOG-2', 'cancel request ' || q.id || ' stands at ' || q.stage || ', its run tells ' || coalesce(t.phase, 'nothing')
+FROM runplane.cancel_requests q
+LEFT JOIN LATERAL (
+  SELECT e.payload ->> 'phase' AS phase FROM runplane.run_events e
+  WHERE e.tenant_id = q.tenant_id AND e.run_id = q.run_id AND e.payload ->> 'cancelRequestId' = q.id AND e.payload ->> 'phase' LIKE 'cancel-%' ORDER BY e.seq DESC LIMIT 1
+) t ON true
+WHERE t.phase IS DISTINCT FROM 'cancel-' || q.stage
+UNION ALL
+SELECT 'LOG-2', 'event ' || o.sequence || ' of run ' || r.id || ' left under another project, session, partition or shard than its run''s'
+FROM runplane.outbox_events o JOIN runplane.runs r ON r.tenant_id = o.tenant_id AND r.id = o.stream_id
+WHERE o.stream = 'run' AND (o.run_id, o.project_id, o.session_id, o.partition_key, o.shard) IS DISTINCT FROM (r.id, r.project_id, r.session_id, r.partition_key, r.shard)
+UNION ALL
 SELECT 'LOG-3', 'run ' || e.run_id || ' has ' || e.type || ' ' || coalesce(e.payload ->> 'phase', '') || ' behind its terminal_status'
 FROM runplane.run_events e
 JOIN runplane.run_events t ON t.tenant_id = e.tenant_id AND t.run_id = e.run_id AND t.type = 'terminal_status' AND t.seq < e.seq
@@ -51,6 +68,17 @@ SELECT 'OWN-1', 'run ' || e.run_id || ' was written under epoch ' || e.producer_
 FROM runplane.run_events e
 JOIN runplane.run_events b ON b.tenant_id = e.tenant_id AND b.run_id = e.run_id AND b.seq < e.seq AND b.producer_epoch > e.producer_epoch
 GROUP BY e.tenant_id, e.run_id, e.seq, e.producer_epoch
+UNION ALL
+SELECT 'OWN-1', 'run ' || r.id || ' is held under epoch ' || r.claim_epoch || ', its last claim was told under ' || coalesce(t.epoch, 'none')
+FROM runplane.runs r
+LEFT JOIN LATERAL (
+  SELECT e.payload ->> 'epoch' AS epoch FROM runplane.run_events e
+  WHERE e.tenant_id = r.tenant_id AND e.run_id = r.id AND e.type = 'backend_status' AND e.payload ->> 'phase' = 'run-claimed' ORDER BY e.seq DESC LIMIT 1
+) t ON true
+WHERE r.status IN ('claimed', 'cancelling') AND t.epoch IS DISTINCT FROM r.claim_epoch::text
+UNION ALL
+SELECT 'OWN-1', 'intent ' || id || ' is ' || state || ', held by ' || coalesce(owner, 'nobody') || ' until ' || coalesce(expires_at::text, 'never')
+FROM runplane.dispatch_intents WHERE (state = 'dispatching') <> (owner IS NOT NULL) OR (state = 'dispatching') <> (expires_at IS NOT NULL)
 UNION ALL
 SELECT 'TURN-1', 'session ' || session_id || ' has ' || count(*) || ' open turns'
 FROM open_commands WHERE type = 'turn' AND session_id IS NOT NULL GROUP BY tenant_id, session_id HAVING count(*) > 1
@@ -80,6 +108,13 @@ UNION ALL
 SELECT 'END-1', 'intent ' || i.id || ' is open and its command ' || c.id || ' has ended'
 FROM open_intents i JOIN runplane.commands c ON c.tenant_id = i.tenant_id AND c.id = i.command_id WHERE c.finished_at IS NOT NULL
 UNION ALL
+SELECT 'END-1', 'command ' || e.command_id || ' of run ' || e.run_id || ' ended ' || count(*) || ' times'
+FROM runplane.run_events e WHERE e.type = 'backend_status' AND e.payload ->> 'phase' = 'command-terminal'
+GROUP BY e.tenant_id, e.run_id, e.command_id HAVING count(*) > 1
+UNION ALL
+SELECT 'END-1', 'steer ' || s.id || ' is open and its turn ' || c.id || ' has ended'
+FROM open_commands s JOIN runplane.commands c ON c.tenant_id = s.tenant_id AND c.id = s.target_command_id WHERE s.type = 'steer' AND c.finished_at IS NOT NULL
+UNION ALL
 SELECT 'FEED-1', o.stream || ' ' || o.stream_id || ': ' || o.sequence || ' stands at (' || o.tx || ', ' || o.position || ') before ' || p.sequence
 FROM runplane.outbox_events o
 JOIN runplane.outbox_events p ON p.tenant_id = o.tenant_id AND p.stream = o.stream AND p.stream_id = o.stream_id AND p.sequence = o.sequence - 1
@@ -100,11 +135,18 @@ SELECT 'IDEM-1', 'key ' || idempotency_key || ' of session ' || session_id || ' 
 FROM runplane.commands WHERE idempotency_key IS NOT NULL AND session_id IS NOT NULL AND type IN ('turn', 'steer')
 GROUP BY tenant_id, session_id, idempotency_key HAVING count(*) > 1
 UNION ALL
+SELECT 'IDEM-1', 'key ' || idempotency_key || ' of run ' || run_id || ' has ' || count(*) || ' commands'
+FROM runplane.commands WHERE idempotency_key IS NOT NULL GROUP BY tenant_id, run_id, idempotency_key HAVING count(*) > 1
+UNION ALL
 SELECT 'TEN-1', 'command ' || c.id || ' stands in session ' || coalesce(c.session_id, 'none') || ', its run in ' || coalesce(r.session_id, 'none')
 FROM runplane.commands c JOIN runplane.runs r ON r.tenant_id = c.tenant_id AND r.id = c.run_id WHERE c.session_id IS DISTINCT FROM r.session_id
 UNION ALL
 SELECT 'TEN-1', 'run ' || r.id || ' writes to partition ' || r.partition_key
 FROM runplane.runs r WHERE r.partition_key <> r.tenant_id || '/' || coalesce(r.session_id, r.id)
+UNION ALL
+SELECT 'TEN-1', 'event ' || e.seq || ' of run ' || e.run_id || ' is about command ' || e.command_id || ', which is not its own'
+FROM runplane.run_events e
+WHERE e.command_id IS NOT NULL AND NOT EXISTS (SELECT FROM runplane.commands c WHERE c.tenant_id = e.tenant_id AND c.run_id = e.run_id AND c.id = e.command_id)
 UNION ALL
 SELECT 'VIEW-1', 'session ' || s.session_id || ' shows ' || coalesce(s.terminal_status, 'no outcome') || ', its last run ' || r.id || ' is ' || r.status
 FROM runplane.sessions s JOIN runplane.runs r ON r.tenant_id = s.tenant_id AND r.id = s.last_run_id
@@ -112,3 +154,6 @@ WHERE s.terminal_status IS NOT NULL AND s.last_command_id IN (SELECT c.id FROM r
   AND r.finished_at IS NOT NULL AND s.terminal_status <> r.status::text
   AND NOT EXISTS (SELECT FROM runplane.run_events e WHERE e.tenant_id = r.tenant_id AND e.run_id = r.id AND e.command_id = s.last_command_id
     AND e.payload ->> 'phase' = 'command-terminal' AND e.payload ->> 'terminalStatus' = s.terminal_status)
+UNION ALL
+SELECT 'VIEW-1', 'session ' || s.session_id || ' shows run ' || r.id || ' of session ' || coalesce(r.session_id, 'none')
+FROM runplane.sessions s JOIN runplane.runs r ON r.tenant_id = s.tenant_id AND r.id IN (s.last_run_id, s.active_run_id) WHERE r.session_id IS DISTINCT FROM s.session_id

@@ -1,0 +1,153 @@
+import { FINAL_RUN_STATES, RUN_STATES, TERMINAL_STATUSES, type RunState } from '@runplane/contracts';
+import {
+  decideCancel, decideFinish, decideLostRunner, decideStaleness, decideWriter, failureKindOf, isCancelOverdue, isClaimOverdue, type LeaseFacts, type RunFacts,
+} from './run-decisions';
+
+const run = (status: RunState, over: Partial<RunFacts> = {}): RunFacts => ({
+  status,
+  claimEpoch: 3,
+  attempts: 1,
+  maxAttempts: 3,
+  onRunnerLost: 'fail',
+  failureKind: status === 'failed' || status === 'blocked' ? 'timeout' : status === 'cancelled' ? 'cancelled' : null,
+  claimDeadlineInMs: null,
+  cancelDeadlineInMs: null,
+  ...over,
+});
+const live: LeaseFacts = { expiresInMs: 1 };
+const ended: LeaseFacts = { expiresInMs: 0 };
+const none: LeaseFacts = undefined;
+
+/** One expectation for each state, so that a new state fails here first. */
+function everyState<T>(expected: Record<RunState, T>): [RunState, T][] {
+  return RUN_STATES.map((state) => [state, expected[state]]);
+}
+
+describe('a writer', () => {
+  test.each(everyState({ pending: 'lease-lost', claimed: 'write', cancelling: 'write', completed: 'closed', failed: 'closed', blocked: 'closed', cancelled: 'closed' }))(
+    'of the current epoch on a %s run: %s',
+    (state, kind) => {
+      expect(decideWriter(run(state), 3)).toEqual({ kind });
+    },
+  );
+
+  test.each(RUN_STATES)('of another epoch has lost its lease, also on a %s run', (state) => {
+    expect(decideWriter(run(state), 2)).toEqual({ kind: 'lease-lost' });
+    expect(decideWriter(run(state), 4)).toEqual({ kind: 'lease-lost' });
+  });
+});
+
+describe('an outcome', () => {
+  test('leaves a failure kind exactly where it is none of completed', () => {
+    expect(TERMINAL_STATUSES.map((terminalStatus) => failureKindOf({ terminalStatus }))).toEqual([null, 'backend-failed', 'backend-failed', 'cancelled']);
+    expect(TERMINAL_STATUSES.map((terminalStatus) => failureKindOf({ terminalStatus, failureKind: 'timeout' }))).toEqual([null, 'timeout', 'timeout', 'timeout']);
+  });
+});
+
+describe('a finish', () => {
+  test.each(everyState({ pending: 'lease-lost', claimed: 'close', cancelling: 'close', completed: 'replay', failed: 'closed', blocked: 'closed', cancelled: 'closed' }))(
+    'as completed of a %s run: %s',
+    (state, kind) => {
+      expect(decideFinish(run(state), 3, { terminalStatus: 'completed' })).toEqual({ kind });
+    },
+  );
+
+  test.each(RUN_STATES)('under another epoch is refused, also on a %s run', (state) => {
+    expect(decideFinish(run(state), 2, { terminalStatus: 'completed' })).toEqual({ kind: 'lease-lost' });
+  });
+
+  test.each(FINAL_RUN_STATES)('is a repeat only with the stored outcome: %s', (state) => {
+    const stored = run(state);
+    for (const terminalStatus of TERMINAL_STATUSES) {
+      const same = decideFinish(stored, 3, { terminalStatus, failureKind: stored.failureKind });
+      expect(same).toEqual({ kind: terminalStatus === state ? 'replay' : 'closed' });
+    }
+    if (state !== 'completed') expect(decideFinish(stored, 3, { terminalStatus: state as 'failed', failureKind: 'another' })).toEqual({ kind: 'closed' });
+  });
+});
+
+describe('a cancel', () => {
+  const keep = { kind: 'keep' };
+  const close = (fenced: boolean) => ({ kind: 'close', fenced });
+  const finals = { completed: keep, failed: keep, blocked: keep, cancelled: keep };
+
+  test.each(everyState({ pending: close(false), claimed: { kind: 'request' }, cancelling: keep, ...finals }))('of a %s run whose holder lives: %j', (state, decision) => {
+    expect(decideCancel(run(state), live, { immediate: false })).toEqual(decision);
+  });
+
+  test.each(everyState({ pending: close(false), claimed: close(true), cancelling: close(true), ...finals }))('of a %s run whose holder is gone: %j', (state, decision) => {
+    for (const lease of [ended, none]) expect(decideCancel(run(state), lease, { immediate: false })).toEqual(decision);
+  });
+
+  test.each(everyState({ pending: close(false), claimed: close(true), cancelling: close(true), ...finals }))('at once of a %s run: %j', (state, decision) => {
+    for (const lease of [live, ended, none]) expect(decideCancel(run(state), lease, { immediate: true })).toEqual(decision);
+  });
+});
+
+describe('the sweep of lost runners', () => {
+  const keep = { kind: 'keep' };
+  const untouched = { pending: keep, completed: keep, failed: keep, blocked: keep, cancelled: keep };
+
+  test.each(RUN_STATES)('leaves a %s run alone whose lease lives', (state) => {
+    expect(decideLostRunner(run(state), live)).toEqual(keep);
+  });
+
+  test.each(everyState({ ...untouched, claimed: { kind: 'fail' }, cancelling: { kind: 'finish-cancel' } }))('of a %s run that must not be repeated: %j', (state, decision) => {
+    for (const lease of [ended, none]) expect(decideLostRunner(run(state), lease)).toEqual(decision);
+  });
+
+  test.each([
+    [1, 3, 'requeue'],
+    [2, 3, 'requeue'],
+    [3, 3, 'fail'],
+    [4, 3, 'fail'],
+    [1, 1, 'fail'],
+  ])('repeats a run within its attempts: %i of %i: %s', (attempts, maxAttempts, kind) => {
+    expect(decideLostRunner(run('claimed', { onRunnerLost: 'requeue', attempts, maxAttempts }), ended)).toEqual({ kind });
+  });
+
+  test('completes a requested cancel before it repeats a run', () => {
+    expect(decideLostRunner(run('cancelling', { onRunnerLost: 'requeue' }), ended)).toEqual({ kind: 'finish-cancel' });
+  });
+});
+
+describe('a deadline', () => {
+  test.each(RUN_STATES)('of a cancel is overdue only on a cancelling run: %s', (state) => {
+    expect([1, 0, -1, null].map((cancelDeadlineInMs) => isCancelOverdue(run(state, { cancelDeadlineInMs })))).toEqual(
+      state === 'cancelling' ? [false, true, true, false] : [false, false, false, false],
+    );
+  });
+
+  test.each(RUN_STATES)('of a claim is overdue only on a pending run: %s', (state) => {
+    expect([1, 0, -1, null].map((claimDeadlineInMs) => isClaimOverdue(run(state, { claimDeadlineInMs })))).toEqual(
+      state === 'pending' ? [false, true, true, false] : [false, false, false, false],
+    );
+  });
+});
+
+describe('the open turn of a session', () => {
+  test.each(['claimed', 'cancelling'] as const)('of a %s run may be taken over once its lease has ended', (state) => {
+    expect(decideStaleness(run(state), { expiresInMs: 250 }, 'dispatched')).toEqual({ kind: 'live', staleInMs: 250 });
+    for (const lease of [ended, none]) expect(decideStaleness(run(state), lease, 'dispatched')).toEqual({ kind: 'stale', why: 'lease-ended' });
+  });
+
+  test('of a run that nobody has claimed may be taken over at its claim deadline', () => {
+    expect(decideStaleness(run('pending', { claimDeadlineInMs: 90 }), none, 'pending')).toEqual({ kind: 'live', staleInMs: 90 });
+    expect(decideStaleness(run('pending', { claimDeadlineInMs: 0 }), none, 'pending')).toEqual({ kind: 'stale', why: 'never-claimed' });
+  });
+
+  test.each([
+    ['pending', 'live'],
+    ['dispatching', 'live'],
+    ['retry', 'live'],
+    ['dispatched', 'live'],
+    ['failed', 'stale'],
+    ['cancelled', 'stale'],
+  ])('of a run whose dispatch is %s is %s', (intentState, kind) => {
+    expect(decideStaleness(run('pending'), none, intentState)).toMatchObject({ kind });
+  });
+
+  test('of a run that was never dispatched waits for a runner of its own, without an end', () => {
+    expect(decideStaleness(run('pending'), none, undefined)).toEqual({ kind: 'live', staleInMs: null });
+  });
+});
