@@ -1,10 +1,10 @@
 import { AckCommand, Command } from '@runplane/contracts';
-import { inTransaction } from '@runplane/database';
-import { ackCommand } from '@runplane/runs';
+import { createRuns } from '@runplane/runs';
 import type { Route } from '..';
 import { RunCommandParams } from '../../http/schemas';
 
 export const ackCommandRoute: Route = (app, { db }) => {
+  const { ackCommand } = createRuns(db);
   app.route({
     method: 'POST',
     url: '/runs/:runId/commands/:commandId/ack',
@@ -19,7 +19,7 @@ export const ackCommandRoute: Route = (app, { db }) => {
     },
     handler: (request) => {
       const { tenantId } = request.credential;
-      return inTransaction(db, (tx) => ackCommand(tx, { tenantId, ...request.params, ...request.body }));
+      return ackCommand({ tenantId, ...request.params, ...request.body });
     },
   });
 };

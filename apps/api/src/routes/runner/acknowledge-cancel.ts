@@ -1,10 +1,10 @@
 import { AcknowledgeCancel } from '@runplane/contracts';
-import { inTransaction } from '@runplane/database';
-import { acknowledgeCancel } from '@runplane/runs';
+import { createRuns } from '@runplane/runs';
 import type { Route } from '..';
 import { CancelProgress, RunParams } from '../../http/schemas';
 
 export const acknowledgeCancelRoute: Route = (app, { db }) => {
+  const { acknowledgeCancel } = createRuns(db);
   app.route({
     method: 'POST',
     url: '/runs/:runId/cancel-acknowledgements',
@@ -19,7 +19,7 @@ export const acknowledgeCancelRoute: Route = (app, { db }) => {
     },
     handler: (request) => {
       const { tenantId } = request.credential;
-      return inTransaction(db, (tx) => acknowledgeCancel(tx, { tenantId, ...request.params, ...request.body }));
+      return acknowledgeCancel({ tenantId, ...request.params, ...request.body });
     },
   });
 };

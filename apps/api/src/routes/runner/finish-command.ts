@@ -1,10 +1,10 @@
 import { Command, FinishCommand } from '@runplane/contracts';
-import { inTransaction } from '@runplane/database';
-import { finishCommand } from '@runplane/runs';
+import { createRuns } from '@runplane/runs';
 import type { Route } from '..';
 import { RunCommandParams } from '../../http/schemas';
 
 export const finishCommandRoute: Route = (app, { db }) => {
+  const { finishCommand } = createRuns(db);
   app.route({
     method: 'POST',
     url: '/runs/:runId/commands/:commandId/finish',
@@ -19,7 +19,7 @@ export const finishCommandRoute: Route = (app, { db }) => {
     },
     handler: (request) => {
       const { tenantId } = request.credential;
-      return inTransaction(db, (tx) => finishCommand(tx, { tenantId, ...request.params, ...request.body }));
+      return finishCommand({ tenantId, ...request.params, ...request.body });
     },
   });
 };

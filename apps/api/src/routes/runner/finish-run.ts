@@ -1,10 +1,10 @@
 import { FinishRun, Run } from '@runplane/contracts';
-import { inTransaction } from '@runplane/database';
-import { finishRun } from '@runplane/runs';
+import { createRuns } from '@runplane/runs';
 import type { Route } from '..';
 import { RunParams } from '../../http/schemas';
 
 export const finishRunRoute: Route = (app, { db }) => {
+  const { finishRun } = createRuns(db);
   app.route({
     method: 'POST',
     url: '/runs/:runId/finish',
@@ -20,7 +20,7 @@ export const finishRunRoute: Route = (app, { db }) => {
     },
     handler: (request) => {
       const { tenantId } = request.credential;
-      return inTransaction(db, (tx) => finishRun(tx, { tenantId, ...request.params, ...request.body }));
+      return finishRun({ tenantId, ...request.params, ...request.body });
     },
   });
 };
