@@ -235,7 +235,7 @@ describe('two creations of one run', () => {
   });
 
   test('that name one new session make it once', async () => {
-    const run = newRun({ sessionRef: { sessionId: 's-made' } });
+    const run = { ...newRun(), sessionRef: { sessionId: 's-made' } };
     const [, twin] = await meet(
       t.db,
       (tx) => createRun(tx, { tenantId: TENANT, run }),
@@ -247,8 +247,8 @@ describe('two creations of one run', () => {
   test('that name one new session for two projects: the second is refused', async () => {
     const [, twin] = await meet(
       t.db,
-      (tx) => createRun(tx, { tenantId: TENANT, run: newRun({ sessionRef: { sessionId: 's-border' } }) }),
-      () => runs().createRun({ tenantId: TENANT, run: newRun({ projectId: 'p2', sessionRef: { sessionId: 's-border' } }) }),
+      (tx) => createRun(tx, { tenantId: TENANT, run: { ...newRun(), sessionRef: { sessionId: 's-border' } } }),
+      () => runs().createRun({ tenantId: TENANT, run: { ...newRun({ projectId: 'p2' }), sessionRef: { sessionId: 's-border' } } }),
     );
     expect(twin).toMatchObject({ code: 'session_boundary' });
   });

@@ -50,10 +50,10 @@ const OPERATIONS: Record<string, { locks: LockRankName[]; prepare: () => Promise
     locks: ['newKey', 'session'],
     prepare: async () => {
       await aTurn(t.db, 's-known');
-      return (tx) => createRun(tx, { tenantId, runId: newKey(), run: newRun({ sessionRef: { sessionId: 's-known' } }) });
+      return (tx) => createRun(tx, { tenantId, runId: newKey(), run: { ...newRun(), sessionRef: { sessionId: 's-known' } } });
     },
   },
-  'createRun in a new session': { locks: ['newKey'], prepare: async () => (tx) => createRun(tx, { tenantId, runId: newKey(), run: newRun({ sessionRef: { sessionId: newKey() } }) }) },
+  'createRun in a new session': { locks: ['newKey'], prepare: async () => (tx) => createRun(tx, { tenantId, runId: newKey(), run: { ...newRun(), sessionRef: { sessionId: newKey() } } }) },
   createCommand: {
     locks: ['run', 'command', 'intent', 'session'],
     prepare: async () => {
