@@ -35,6 +35,7 @@ export function spawnWatched(
   const { cwd, env, graceMs } = options;
   const watchdog = spawn('/bin/sh', ['-c', WATCH, 'runplane-watchdog', String(Math.ceil(graceMs / 1_000))], {
     detached: true,
+    cwd: '/',
     stdio: ['pipe', 'ignore', 'ignore'],
     env: { PATH: process.env['PATH'] ?? '' },
   });
