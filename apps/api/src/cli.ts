@@ -1,6 +1,6 @@
 #!/usr/bin/env node
 import { Command, CommanderError } from 'commander';
-import { isDomainError, redactText } from '@runplane/contracts';
+import { isDomainError, redactError } from '@runplane/contracts';
 import { addKeyCommands } from './cli/keys';
 import { addMigrateCommand } from './cli/migrate';
 import { Terminal } from './cli/terminal';
@@ -28,9 +28,8 @@ export async function runCli(args: readonly string[], terminal: Terminal = new T
     return 0;
   } catch (error) {
     if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : 2;
-    const message = error instanceof Error ? error.message : String(error);
-    terminal.err(`runplane: ${redactText(message)}\n`);
-    if (!isDomainError(error) && /ECONNREFUSED|ENOTFOUND|password|does not exist/i.test(message)) {
+    terminal.err(`runplane: ${redactError(error)}\n`);
+    if (!isDomainError(error) || error.code === 'database_unavailable') {
       terminal.err('Look at DATABASE_URL (or --database-url); `runplane migrate` makes the tables in an empty database.\n');
     }
     return 1;

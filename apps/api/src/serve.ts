@@ -38,9 +38,8 @@ export async function serve({
   launcher,
 }: ServeOptions): Promise<Server> {
   const opened: (() => Promise<unknown>)[] = []; // in the order of opening; closed from the end
-  const closeAll = async (): Promise<void> => {
-    for (const close of opened.splice(0).reverse()) await close();
-  };
+  let closing: Promise<void> | undefined;
+  const closeAll = (): Promise<void> => (closing ??= closeFromTheEnd(opened));
   try {
     const { url, directUrl } = await findDatabase(config, opened, say);
     if (config.migrate) for (const name of await migrate(directUrl)) say(`applied the migration ${name}`);
@@ -65,18 +64,25 @@ export async function serve({
     const app = await buildApp({ db, credentials, logger, loops: () => loops, waitersMax: config.waitersMax, processMetrics: true });
     log.app = app;
     await db.hub.start();
-    opened.push(() => app.close());
+    // Both at once: no further claims, and nobody waits for a pass that is still busy with a launch.
+    opened.push(() => Promise.all([...loops.map((loop) => loop.stop()), app.close()]));
     const address = await app.listen({ host: config.host, port: config.port });
     const publicUrl = config.publicUrl ?? address.replace('//0.0.0.0:', '//127.0.0.1:').replace('//[::]:', '//[::1]:');
 
     const dispatch = launcher ?? (config.dispatch ? await processLauncher(config, db, publicUrl, (line) => app.log.info(line)) : undefined);
     loops.push(...startLoops({ db, credentials, launcher: dispatch, owner: newOwner(), onError: loopErrors(app) }));
-    opened.push(() => Promise.all(loops.map((loop) => loop.stop()))); // first of all to stop: no new claims
     return { url: publicUrl, db, firstKey, close: closeAll };
   } catch (error) {
     await closeAll().catch(() => undefined);
     throw error;
   }
+}
+
+/** All of them, also when one fails; the first failure is the caller's. */
+async function closeFromTheEnd(opened: readonly (() => Promise<unknown>)[]): Promise<void> {
+  const failures: unknown[] = [];
+  for (const close of opened.toReversed()) await close().catch((error: unknown) => failures.push(error));
+  if (failures.length > 0) throw failures[0];
 }
 
 async function findDatabase(

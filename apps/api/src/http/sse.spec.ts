@@ -1,5 +1,9 @@
+import { once } from 'node:events';
+import http from 'node:http';
+import type { AddressInfo } from 'node:net';
 import type { RunEvent } from '@runplane/contracts';
-import { controlFrame, eventFrame, frameId, parseFrameId } from './sse';
+import type { FastifyReply } from 'fastify';
+import { controlFrame, eventFrame, EventStream, frameId, parseFrameId } from './sse';
 
 const event = (over: Partial<RunEvent>): RunEvent => ({
   id: 'ev_1',
@@ -49,5 +53,36 @@ describe('the id of a frame', () => {
     ' run_1:7',
   ])('is refused when it is of another run or malformed: %j', (id) => {
     expect(parseFrameId(id, 'run_1')).toBeUndefined();
+  });
+});
+
+describe('an idle stream', () => {
+  test('sends a comment every 15 s, keeps the headers of hooks, and leaves no timer behind', async () => {
+    jest.useFakeTimers({ doNotFake: ['nextTick', 'setImmediate', 'queueMicrotask', 'setTimeout', 'clearTimeout'] });
+    let stream: EventStream | undefined;
+    const server = http.createServer((_request, raw) => {
+      stream = new EventStream({
+        raw,
+        hijack: () => undefined,
+        getHeaders: () => ({ 'access-control-allow-origin': '*' }),
+      } as unknown as FastifyReply);
+    });
+    await once(server.listen(0, '127.0.0.1'), 'listening');
+    const response = await fetch(`http://127.0.0.1:${(server.address() as AddressInfo).port}/`);
+    const reader = (response.body as ReadableStream<Uint8Array>).getReader();
+    const read = async () => Buffer.from((await reader.read()).value ?? []).toString();
+
+    expect(response.headers.get('access-control-allow-origin')).toBe('*'); // what hooks have set stays
+    expect(await read()).toBe('retry: 2000\n\n');
+    for (let n = 0; n < 3; n += 1) {
+      jest.advanceTimersByTime(15_000);
+      expect(await read()).toBe(': ping\n\n');
+    }
+    stream?.end();
+
+    expect((await reader.read()).done).toBe(true);
+    expect(jest.getTimerCount()).toBe(0);
+    jest.useRealTimers();
+    server.close();
   });
 });

@@ -1,0 +1,92 @@
+import { useDatabase } from '@runplane/database/testing';
+import { runCli } from './cli';
+import { Terminal } from './cli/terminal';
+
+const database = useDatabase();
+
+class Recorder extends Terminal {
+  stdout = '';
+  stderr = '';
+  override out(text: string): void {
+    this.stdout += text;
+  }
+  override err(text: string): void {
+    this.stderr += text;
+  }
+}
+
+async function runplane(...args: string[]) {
+  const terminal = new Recorder();
+  const code = await runCli(['--database-url', database.url, ...args], terminal);
+  return { code, stdout: terminal.stdout, stderr: terminal.stderr };
+}
+
+describe('the command line', () => {
+  test('makes a tenant and a key, lists the key without its secret, and revokes it', async () => {
+    const tenant = await runplane('tenants', 'create', 'acme');
+    const again = await runplane('tenants', 'create', 'acme', '--json');
+    const made = JSON.parse(
+      (
+        await runplane(
+          'keys',
+          'create',
+          '--tenant',
+          'acme',
+          '--name',
+          'ci',
+          '--scope',
+          'runs:read, feed:read',
+          '--expires',
+          '30d',
+          '--json',
+        )
+      ).stdout,
+    );
+    const list = await runplane('keys', 'list', '--tenant', 'acme');
+    const revoked = await runplane('keys', 'revoke', made.id);
+    const after = JSON.parse((await runplane('keys', 'list', '--tenant', 'acme', '--json')).stdout);
+
+    expect([tenant.code, tenant.stdout]).toEqual([0, expect.stringContaining('runplane keys create --tenant acme')]);
+    expect(JSON.parse(again.stdout)).toEqual({ tenantId: 'acme', created: false });
+    expect(made).toMatchObject({ key: expect.stringMatching(/^rp_/), scopes: ['runs:read', 'feed:read'] });
+    expect(list.stdout).toContain(made.id);
+    expect(list.stdout).not.toContain(made.key.slice(36));
+    expect([revoked.code, after[0].revokedAt]).toEqual([0, expect.any(String)]);
+    expect(Date.parse(after[0].expiresAt) - Date.parse(after[0].createdAt)).toBeCloseTo(30 * 86_400_000, -4);
+    expect((await runplane('tenants', 'list')).stdout).toMatch(/^acme /);
+  });
+
+  test.each([
+    [['keys', 'create', '--tenant', 'nobody', '--name', 'x', '--scope', 'admin'], 1, 'runplane tenants create nobody'],
+    [['keys', 'revoke', 'key_none'], 1, 'runplane keys list'],
+    [['tenants', 'create', 'a/b'], 1, 'a tenant id has'],
+    [['keys', 'create', '--tenant', 'acme', '--name', 'x', '--scope', 'everything'], 2, 'runs:read'],
+    [['keys', 'create', '--tenant', 'acme', '--name', 'x', '--scope', 'admin', '--expires', 'soon'], 2, '90d'],
+    [['keys', 'create', '--name', 'x'], 2, '--tenant'],
+    [['nonsense'], 2, '--help'],
+  ])('refuses %j and says what to do', async (args, code, advice) => {
+    const refused = await runplane(...args);
+
+    expect(refused.code).toBe(code);
+    expect(refused.stderr).toContain(advice);
+    expect(refused.stdout).toBe('');
+  });
+
+  test('does nothing when every migration is there', async () => {
+    expect(await runplane('migrate')).toEqual({ code: 0, stdout: 'Nothing to do.\n', stderr: '' });
+  });
+
+  test('shows examples', async () => {
+    const { code, stdout } = await runplane('keys', 'create', '--help');
+
+    expect([code, stdout]).toEqual([0, expect.stringContaining('runplane keys create --tenant acme --name')]);
+  });
+
+  test('says where to look when the database is away, without its password', async () => {
+    const terminal = new Recorder();
+    const code = await runCli(['--database-url', 'postgresql://app:hunter2secret@127.0.0.1:1/x', 'tenants', 'list'], terminal);
+
+    expect([code, terminal.stderr]).toEqual([1, expect.stringContaining('DATABASE_URL')]);
+    expect(terminal.stderr).not.toContain('hunter2secret');
+  });
+});
