@@ -99,15 +99,17 @@ describe('a settle of a dispatch', () => {
     expect((await story(t.db, run.id)).at(-1)).toBe('terminal_status');
   });
 
-  test('as failed for good, behind the claim of a runner, ends the run once all the same', async () => {
-    const { run, claim } = await aDispatchingTurn();
+  test('as failed for good, behind the claim of a runner from elsewhere, leaves the run to that runner', async () => {
+    const { run, claim, command } = await aDispatchingTurn();
     const [, failed] = await meet(
       t.db,
       (tx) => claimRun(tx, { ...keyOf(run), runnerId: 'r1' }),
       () => inTransaction(t.db, (tx) => terminalizeDispatchIntent(tx, claim, { failureKind: 'infra-failed', message: 'unknown profile', attempts: 1 })),
     );
     expect(failed).toEqual({ value: undefined });
-    expect((await story(t.db, run.id)).filter((what) => what === 'terminal_status')).toHaveLength(1);
+    expect(await intentOf(command)).toMatchObject({ state: 'failed' });
+    expect(await getRun(t.db, keyOf(run))).toMatchObject({ status: 'claimed', claimedBy: 'r1' });
+    expect((await story(t.db, run.id)).at(-1)).toBe('runner-dispatch-failed');
   });
 
   test('behind a requeue of its run is refused: the next intent is another dispatcher’s', async () => {

@@ -11,7 +11,7 @@ export type RunState = (typeof RUN_STATES)[number];
 export const RUN_TRANSITIONS = {
   pending: {
     claimed: ['claimRun'],
-    failed: ['terminalizeDispatchIntent', 'failUnclaimedRunsOnce', 'admitTurn'],
+    failed: ['terminalizeDispatchIntent', 'failExhaustedIntentsOnce', 'failUnclaimedRunsOnce', 'admitTurn'],
     cancelled: ['cancelRun'],
   },
   claimed: {
@@ -41,13 +41,13 @@ export const COMMAND_TRANSITIONS = {
   pending: {
     acknowledged: ['ackCommand'],
     completed: ['finishCommand', 'closeRun'],
-    failed: ['finishCommand', 'closeRun'],
+    failed: ['finishCommand', 'cancelCommand', 'sweepCancelDeadlinesOnce', 'closeRun'],
     cancelled: ['finishCommand', 'cancelCommand', 'sweepCancelDeadlinesOnce', 'closeRun'],
   },
   acknowledged: {
     pending: ['sweepLostRunnersOnce'],
     completed: ['finishCommand', 'closeRun'],
-    failed: ['finishCommand', 'closeRun'],
+    failed: ['finishCommand', 'cancelCommand', 'sweepCancelDeadlinesOnce', 'closeRun'],
     cancelled: ['finishCommand', 'cancelCommand', 'sweepCancelDeadlinesOnce', 'closeRun'],
   },
   completed: {},
@@ -59,14 +59,20 @@ export const COMMAND_TRANSITIONS = {
 export const INTENT_STATES = ['pending', 'dispatching', 'retry', 'dispatched', 'failed', 'cancelled'] as const;
 export type IntentState = (typeof INTENT_STATES)[number];
 export const INTENT_TRANSITIONS = {
-  pending: { dispatching: ['claimDispatchIntents'], cancelled: ['closeRun', 'finishCommand', 'cancelCommand'] },
-  retry: { dispatching: ['claimDispatchIntents'], cancelled: ['closeRun', 'finishCommand', 'cancelCommand'] },
+  pending: {
+    dispatching: ['claimDispatchIntents'],
+    cancelled: ['closeRun', 'finishCommand', 'cancelCommand', 'sweepCancelDeadlinesOnce', 'sweepLostRunnersOnce'],
+  },
   dispatching: {
     dispatching: ['claimDispatchIntents'],
     dispatched: ['completeDispatchIntent'],
     retry: ['retryDispatchIntent'],
-    failed: ['terminalizeDispatchIntent'],
-    cancelled: ['closeRun', 'finishCommand', 'cancelCommand'],
+    failed: ['terminalizeDispatchIntent', 'failExhaustedIntentsOnce'],
+    cancelled: ['closeRun', 'finishCommand', 'cancelCommand', 'sweepCancelDeadlinesOnce', 'sweepLostRunnersOnce'],
+  },
+  retry: {
+    dispatching: ['claimDispatchIntents'],
+    cancelled: ['closeRun', 'finishCommand', 'cancelCommand', 'sweepCancelDeadlinesOnce', 'sweepLostRunnersOnce'],
   },
   dispatched: {},
   failed: {},
@@ -77,7 +83,7 @@ export const SESSION_STATES = ['idle', 'running', 'terminal'] as const;
 export type SessionState = (typeof SESSION_STATES)[number];
 export const SESSION_TRANSITIONS = {
   idle: { running: ['admitTurn', 'createCommand'] },
-  running: { terminal: ['closeRun', 'finishCommand', 'cancelCommand'] },
+  running: { terminal: ['closeRun', 'finishCommand', 'cancelCommand', 'sweepCancelDeadlinesOnce'] },
   terminal: { running: ['admitTurn', 'createCommand'] },
 } as const satisfies Transitions<SessionState>;
 
@@ -86,20 +92,21 @@ export type CancelStage = (typeof CANCEL_STAGES)[number];
 export const CANCEL_STAGE_TRANSITIONS = {
   accepted: { persisted: ['cancelRun', 'cancelCommand'] },
   persisted: {
-    delivered: ['acknowledgeCancel', 'heartbeat'],
-    fenced: ['sweepCancelDeadlinesOnce', 'sweepLostRunnersOnce', 'cancelRun', 'cancelCommand'],
-    terminalized: ['closeRun', 'cancelCommand', 'finishCommand'],
+    delivered: ['acknowledgeCancel'],
+    aborting: ['acknowledgeCancel'],
+    fenced: ['cancelRun', 'cancelCommand', 'sweepCancelDeadlinesOnce', 'sweepLostRunnersOnce'],
+    terminalized: ['closeRun', 'finishCommand', 'cancelCommand', 'sweepCancelDeadlinesOnce'],
   },
   delivered: {
     aborting: ['acknowledgeCancel'],
-    fenced: ['sweepCancelDeadlinesOnce', 'sweepLostRunnersOnce'],
-    terminalized: ['closeRun', 'finishCommand'],
+    fenced: ['cancelRun', 'cancelCommand', 'sweepCancelDeadlinesOnce', 'sweepLostRunnersOnce'],
+    terminalized: ['closeRun', 'finishCommand', 'cancelCommand', 'sweepCancelDeadlinesOnce'],
   },
   aborting: {
-    fenced: ['sweepCancelDeadlinesOnce', 'sweepLostRunnersOnce'],
-    terminalized: ['closeRun', 'finishCommand'],
+    fenced: ['cancelRun', 'cancelCommand', 'sweepCancelDeadlinesOnce', 'sweepLostRunnersOnce'],
+    terminalized: ['closeRun', 'finishCommand', 'cancelCommand', 'sweepCancelDeadlinesOnce'],
   },
-  fenced: { terminalized: ['closeRun', 'cancelCommand'] },
+  fenced: { terminalized: ['closeRun', 'cancelCommand', 'sweepCancelDeadlinesOnce'] },
   terminalized: {},
 } as const satisfies Transitions<CancelStage>;
 

@@ -1,4 +1,4 @@
-import { CLAIM_BATCH_ROWS_MAX, DISPATCH_LEASE_MS, freeText, isFinalRun, StaleDispatchClaim, type DispatchOutcome, type JsonObject } from '@runplane/contracts';
+import { CLAIM_BATCH_ROWS_MAX, DISPATCH_LEASE_MS, freeText, StaleDispatchClaim, type DispatchOutcome, type JsonObject } from '@runplane/contracts';
 import { inTransaction, type Db, type Tx } from '@runplane/database';
 import { closeRun } from './close-run';
 import {
@@ -76,7 +76,7 @@ export interface DispatchFailure {
 }
 
 /**
- * Ends an intent as failed, and its run with it: nobody will ever work on it.
+ * Ends an intent as failed, and with it a run that still waits for a runner: nobody will ever work on it.
  * Locks     run → run lease → command → intent → session (closeRun).   Errors: StaleDispatchClaim.
  * Emits     runner-dispatch-failed and the run's ending.
  */
@@ -114,17 +114,12 @@ async function lockForFailure(tx: Tx, claim: IntentClaim): Promise<RunRow> {
   return run;
 }
 
+/** A run that a runner has claimed meanwhile, from whatever hand, goes on: its lease says when it is lost. */
 async function endUndispatchedRun(tx: Tx, run: RunRow, { commandId, intentId }: IntentClaim, { failureKind, message, attempts }: DispatchFailure): Promise<void> {
-  if (isFinalRun(run.status)) return;
-  await closeRun(tx, run, {
-    status: 'failed',
-    failureKind,
-    failureMessage: message,
-    reason: 'runner-dispatch-failed',
-    before: [
-      phase('runner-dispatch-failed', { reason: 'runner-dispatch-failed', commandId, dispatchIntentId: intentId, attempts, failureKind, message: freeText(message) }),
-    ],
-  });
+  const facts = { reason: 'runner-dispatch-failed', commandId, dispatchIntentId: intentId, attempts, failureKind, message: freeText(message) };
+  const told = phase('runner-dispatch-failed', facts);
+  if (run.status !== 'pending') await appendServerEvents(tx, { tenantId: run.tenantId, runId: run.id }, [told]);
+  else await closeRun(tx, run, { status: 'failed', failureKind, failureMessage: message, reason: 'runner-dispatch-failed', before: [told] });
 }
 
 function assertHeld(held: boolean, { intentId, epoch }: IntentClaim): void {

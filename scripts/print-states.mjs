@@ -1,0 +1,80 @@
+// Prints docs/state-machines.md from the tables of libs/contracts/src/states.ts: node scripts/print-states.mjs > docs/state-machines.md
+import { readFileSync } from 'node:fs';
+import { transformSync } from '@swc/core';
+
+/** The module itself, from its source: no build can be stale. It imports nothing. */
+function readStates() {
+  const source = readFileSync(new URL('../libs/contracts/src/states.ts', import.meta.url), 'utf8');
+  const { code } = transformSync(source, { swcrc: false, module: { type: 'commonjs' }, jsc: { target: 'es2022', parser: { syntax: 'typescript' } } });
+  const exports = {};
+  new Function('exports', code)(exports);
+  return exports;
+}
+
+const MACHINES = [
+  {
+    title: 'Run',
+    states: 'RUN_STATES',
+    transitions: 'RUN_TRANSITIONS',
+    about:
+      'Column `runs.status`. Born `pending` by `createRun` or `admitTurn`. `claimed` and `cancelling` have a holder with an epoch and a lease row. Every final state is written by `closeRun`, which the operations named here call.',
+  },
+  {
+    title: 'Command',
+    states: 'COMMAND_STATES',
+    transitions: 'COMMAND_TRANSITIONS',
+    about:
+      'Column `commands.state`. Born `pending` by `createCommand` or `admitTurn`. A requested cancel stands in the cancel columns and moves no state; an outcome `blocked` closes a command as `failed` and keeps the failure kind.',
+  },
+  {
+    title: 'Dispatch intent',
+    states: 'INTENT_STATES',
+    transitions: 'INTENT_TRANSITIONS',
+    about: 'Column `dispatch_intents.state`. Born `pending` with its command, or by the requeue of a run. `dispatching` is held by one dispatcher under an epoch and a lease.',
+  },
+  {
+    title: 'Session',
+    states: 'SESSION_STATES',
+    transitions: 'SESSION_TRANSITIONS',
+    about: 'Column `sessions.execution_state`. Born `idle`. `running` exactly while it has an active run and command.',
+  },
+  {
+    title: 'Cancel request',
+    states: 'CANCEL_STAGES',
+    transitions: 'CANCEL_STAGE_TRANSITIONS',
+    about: 'Column `cancel_requests.stage`; each stage is also an event `cancel-<stage>` of the run. `fenced`: the holder was cut off without an answer.',
+  },
+];
+
+function printMachine(module, { title, states, transitions, about }) {
+  const table = module[transitions];
+  const moves = module[states].flatMap((from) => Object.entries(table[from]).map(([to, by]) => ({ from, to, by })));
+  const finals = module[states].filter((state) => Object.keys(table[state]).length === 0);
+  const diagram = [`[*] --> ${module[states][0]}`, ...moves.map(({ from, to }) => `${from} --> ${to}`), ...finals.map((state) => `${state} --> [*]`)];
+  return `## ${title}
+
+${about}
+
+\`\`\`mermaid
+stateDiagram-v2
+${diagram.map((line) => `  ${line}`).join('\n')}
+\`\`\`
+
+| from | to | by |
+|---|---|---|
+${moves.map(({ from, to, by }) => `| \`${from}\` | \`${to}\` | ${by.map((name) => `\`${name}\``).join(', ')} |`).join('\n')}
+
+Final: ${finals.length === 0 ? 'none' : finals.map((state) => `\`${state}\``).join(', ')}.
+`;
+}
+
+export function printStates() {
+  const module = readStates();
+  return `# State machines
+
+Printed by \`node scripts/print-states.mjs > docs/state-machines.md\` from [states.ts](../libs/contracts/src/states.ts). The database has the same words as enums; what is not listed here does not happen.
+
+${MACHINES.map((machine) => printMachine(module, machine)).join('\n')}`;
+}
+
+if (process.argv[1] === new URL(import.meta.url).pathname) process.stdout.write(printStates());
