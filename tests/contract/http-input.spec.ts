@@ -4,9 +4,6 @@ import { useApi, type Answer } from '../support/test-api';
 
 const api = useApi();
 let world: World;
-beforeEach(async () => {
-  world = await makeWorld(api);
-});
 
 const routes = Object.keys(ROUTE_SAMPLES).filter((route) => sampleOf(route).answersAtOnce !== false);
 const withBody = routes.filter((route) => sampleOf(route).body !== undefined);
@@ -31,6 +28,10 @@ function expectProblem(answer: Answer, status: number, code: string | RegExp): v
 }
 
 describe('a request that cannot be right', () => {
+  beforeAll(async () => {
+    world = await makeWorld(api);
+  });
+
   test.each(withBody)('%s refuses a field that it does not know, and names it', async (route) => {
     const before = await allRows(api.db);
 
@@ -156,6 +157,10 @@ describe('a request that cannot be right', () => {
 });
 
 describe('a NUL or a lone surrogate in a text', () => {
+  beforeEach(async () => {
+    world = await makeWorld(api);
+  });
+
   const texts = { nul: 'a\u0000b', surrogate: 'a\ud800b' };
 
   test.each(withBody)('%s: is repaired or refused, never a 5xx', async (route) => {
@@ -193,6 +198,10 @@ describe('a NUL or a lone surrogate in a text', () => {
 });
 
 describe('what was sent comes back as it was', () => {
+  beforeEach(async () => {
+    world = await makeWorld(api);
+  });
+
   const values = [
     [],
     [1, 2],

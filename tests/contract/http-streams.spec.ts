@@ -4,7 +4,7 @@ import { makeWorld, type World } from '../support/route-samples';
 import { parseFrames, RawClient, type SseFrame } from '../support/sse-client';
 import { useApi } from '../support/test-api';
 
-const api = useApi({ app: { waitersMax: 60 } });
+const api = useApi({ app: { waitersMax: 60 }, database: { db: { onError: () => undefined } } }); // connections are killed on purpose
 let world: World;
 /** Events that a run has at the start of a test. */
 let known: number;
