@@ -30,8 +30,17 @@ const PROGRAM = `
     }
     process.exit(0);
   });`;
+/** Answers every line that it reads, and ends with the word `stop`. */
+const TALKER = `
+  require('node:readline').createInterface({ input: process.stdin }).on('line', (line) => {
+    const { type, payload } = JSON.parse(line);
+    console.log(type, payload.text);
+    if (payload.text === 'stop') process.exit(0);
+  });`;
+
 const backends = {
   agent: { command: [process.execPath, '-e', PROGRAM], graceMs: 500 },
+  talker: { command: [process.execPath, '-e', TALKER] },
   careful: { command: [process.execPath, '-e', PROGRAM], envAllow: ['DATABASE_URL', 'RUNPLANE_DATA_DIR'] },
 };
 
@@ -140,6 +149,21 @@ it('neither the runner nor its program shows a token or the database in argument
   expect(shown.join('\n')).not.toMatch(/DATABASE_URL|RUNPLANE_DATA_DIR|postgres|rp_|token/i);
 });
 
+it('steers reach the program while it works', async () => {
+  const { run } = await startTurn({ profile: 'talker' });
+  const steer = async (text: string) =>
+    (await client.createCommand(run.id, { type: 'steer', payload: { text } }, { idempotencyKey: text })).command.id;
+  const steers: Promise<string>[] = [];
+
+  const events = await follow(run.id, (event) => {
+    if (says(event, 'turn Do it.')) steers.push(steer('to the left'));
+    if (says(event, 'steer to the left')) steers.push(steer('stop'));
+  });
+
+  expect(output(events)).toBe('turn Do it.\nsteer to the left\nsteer stop\n');
+  for (const commandId of await Promise.all(steers)) expect(await client.getCommand(commandId)).toMatchObject({ state: 'completed' });
+});
+
 it('a runner whose calls lose their answers again and again stores every event once', async () => {
   let calls = 0;
   network.judge((bytes) =>
@@ -198,6 +222,21 @@ it.each([
     expect(phases(events)).toContain('run-requeued');
     expect(await starts(folder)).toEqual([run.id, run.id]);
   }
+});
+
+it('SIGTERM to a runner ends its program and reports it, instead of leaving that to the end of the lease', async () => {
+  const { run } = await startTurn({ folder: 'stopped', payload: { lines: 10_000 } });
+
+  const events = await follow(run.id, async (event) => {
+    if (says(event, 'line 3\n')) for (const { pid } of await runners()) process.kill(pid, 'SIGTERM');
+  });
+
+  expect(await client.getResult(run.id)).toMatchObject({
+    status: 'failed',
+    failure: { kind: 'runner-lost', message: 'the runner was asked to stop' },
+  });
+  expect(phases(events)).toContain('process-exited');
+  expect(await programsIn('stopped')).toEqual([]);
 });
 
 it('a cancel ends a program that ignores SIGTERM, with its children, and frees the session', async () => {

@@ -70,10 +70,11 @@ async function runProgram({ backend }: ProcessWork, cwd: string, turn: ReceivedC
   try {
     await turn.ack();
     void context.emit('backend_status', { phase: 'process-started', commandId: turn.command.id, extra: { pid } });
-    void feed(child.stdin, turn.command, context, backend.stdin);
+    const steers: Promise<void>[] = [];
+    void feed(child.stdin, turn.command, context, backend.stdin, steers);
     const exit = await exited;
     await endGroup(pid);
-    await Promise.all(output.map((each) => each.drained()));
+    await Promise.all([...output.map((each) => each.drained()), ...steers]);
     void context.emit('backend_status', { phase: 'process-exited', commandId: turn.command.id, extra: { ...exit } });
     context.signal.throwIfAborted(); // stopped: how it ended then says nothing about the work
     return outcomeOf(exit);
@@ -157,14 +158,20 @@ function pump(stream: Readable, emit: (text: string, time: string) => Promise<vo
 const SILENT_MS = 500;
 
 /** The turn, then the steers. A steer is acknowledged and done when the program's standard input has taken it. */
-async function feed(stdin: Writable, turn: Command, context: RunnerContext, until: 'turn' | 'steers'): Promise<void> {
+async function feed(
+  stdin: Writable,
+  turn: Command,
+  context: RunnerContext,
+  until: 'turn' | 'steers',
+  steers: Promise<void>[],
+): Promise<void> {
   stdin.on('error', () => undefined); // the program does not read, or is gone
   stdin.write(commandLine(turn));
   if (until === 'turn') return void stdin.end();
   for await (const steer of context.commands) {
     if (steer.command.type !== 'steer') continue;
     stdin.write(commandLine(steer.command), (error) => {
-      if (error == null) void consumed(steer);
+      if (error == null) steers.push(consumed(steer));
     });
   }
 }

@@ -53,7 +53,7 @@ export function createProcessLauncher(options: ProcessLauncherOptions): Launcher
       await place.giveBack();
       throw error;
     } finally {
-      await processes.prune();
+      await processes.prune().catch((error: Error) => log(`old runner files could not be removed: ${error.message}`));
     }
   }
   return { kind: 'process', launch };
