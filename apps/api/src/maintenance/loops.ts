@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Db, Stream } from '@runplane/database';
+import type { Db } from '@runplane/database';
 import {
   dispatchOnce,
   failExhaustedIntentsOnce,
@@ -23,8 +23,6 @@ export interface LoopsOf {
 }
 
 const DISPATCH_BATCH = 10;
-/** What a committed dispatch intent announces. */
-const DISPATCH_STREAM = 'dispatch' as Stream;
 
 /** The background work of one process. Any number of processes may do it at the same time. */
 export function startLoops({ db, credentials, launcher, owner, onError }: LoopsOf): Loop[] {
@@ -43,7 +41,7 @@ export function startLoops({ db, credentials, launcher, owner, onError }: LoopsO
 
 /** Woken by the hub when a command with a dispatch has been committed; the interval finds retries that have become due. */
 function dispatcher(db: Db, launcher: Launcher, owner: string, onError: LoopsOf['onError']): Loop {
-  const news = db.hub.subscribe(DISPATCH_STREAM);
+  const news = db.hub.subscribe('dispatch');
   const loop = runEvery({
     name: 'dispatch',
     intervalMs: 1_000,
