@@ -3,9 +3,9 @@ import type pg from 'pg';
 import { openPlainPool } from '../support/store';
 import { countRows, payloadOf, type AppendCase, type CaseSetting } from './append-case';
 
-// The way of the store that this project was written to replace: nine statements in a transaction for each event. Its tables are made here
-// with its columns, keys and indexes; the statements are its steps in its order, each in its cheapest form (prepared, the session updated
-// without the lock before, the event's own time). Nothing is added. Its event row is jsonb; its notification names the run.
+// The way of the store that this project was written to replace: a transaction of ten statements for each event. Its tables are made here
+// with its columns, keys and indexes; the statements are its steps in its order, each prepared and in its cheapest form (of the session only
+// the columns that change are written). Nothing is added.
 
 const TABLES = `
 CREATE SCHEMA IF NOT EXISTS bench_original;
@@ -51,6 +51,7 @@ const NEXT_SEQ = 'SELECT coalesce(max(seq), 0) + 1 AS seq FROM bench_original.ag
 const INSERT_EVENT =
   'INSERT INTO bench_original.agentrun_events (id, run_id, seq, type, payload, created_at) VALUES ($1, $2, $3, $4, $5, $6)';
 const NOTIFY = `SELECT pg_notify('agentrun_run_change', $1)`;
+const LOCK_SESSION = 'SELECT * FROM bench_original.agentrun_sessions WHERE session_id = $1 FOR UPDATE';
 const UPDATE_SESSION =
   'UPDATE bench_original.agentrun_sessions SET last_event_seq = $2, last_activity_at = $3, updated_at = $3 WHERE session_id = $1';
 const FIND_COMMAND = 'SELECT * FROM bench_original.agentrun_commands WHERE id = $1 AND run_id = $2';
@@ -123,6 +124,7 @@ async function append(pool: pg.Pool, { runId, sessionId, commandId }: Place): Pr
       values: [eventId, runId, seq, 'assistant_message', JSON.stringify(payload), time],
     });
     await client.query({ name: 'notify', text: NOTIFY, values: [runId] });
+    await client.query({ name: 'lock-session', text: LOCK_SESSION, values: [sessionId] });
     await client.query({ name: 'update-session', text: UPDATE_SESSION, values: [sessionId, seq, time] });
     await client.query({ name: 'find-command', text: FIND_COMMAND, values: [commandId, runId] });
     await client.query({ name: 'lock-key', text: LOCK_KEY, values: [TOPIC, sessionId] });
