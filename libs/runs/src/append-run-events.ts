@@ -1,20 +1,18 @@
 import {
   AppendEvents, CommandNotOfRun, isFinalRun, parseInput, ProducerConflict, ProducerGap, TransactionConflict, type AppendedEvents, type NewRunEvent,
 } from '@runplane/contracts';
-import { announce, column, executorOf, isTx, maybeRow, sql, takingLock, type At, type Sql, type SqlExecutor } from '@runplane/database';
-import { z } from 'zod';
+import { announce, executorOf, isTx, maybeRow, sql, takingLock, type At, type Sql, type SqlExecutor } from '@runplane/database';
 import { runClosed } from './create-command';
 import { leaseLost } from './heartbeat';
 import { recordRefusalAfter } from './record-refusal';
 import { runNotFound } from './require';
 import { findProducerState, listUnknownCommands } from './producer.sql';
-import { appendStatement, listBatchEvents, type Appended, type StorableEvent } from './run-event.sql';
+import { Appended, appendStatement, listBatchEvents, type StorableEvent } from './run-event.sql';
 import { storableRunnerEvents } from './run-event-input';
 import { runStream, type RunKey } from './run.sql';
 
 /** A refusal that no fact explains is a change between two statements; the second look sees it. */
 const LOOKS_MAX = 4;
-const AppendedRow: z.ZodType<Appended> = z.object({ lastSeq: column.int8, createdAt: column.time });
 
 /**
  * Appends a runner's events to its run: one guarded statement, all or none.
@@ -35,7 +33,7 @@ export async function appendRunEvents(at: At, { tenantId, runId, ...input }: Run
   const batch: RunnerBatch = { ...key, epoch, sequence: producerSequence, events: storableRunnerEvents(events) };
   if (isTx(at)) takingLock(at, 'run', `${tenantId}/${runId}`);
   for (let look = 1; look <= LOOKS_MAX; look += 1) {
-    const appended = await maybeRow(executorOf(at), AppendedRow, runnerAppend(batch, isTx(at) ? at.feed.value : 0n));
+    const appended = await maybeRow(executorOf(at), Appended, runnerAppend(batch, isTx(at) ? at.feed.value : 0n));
     if (appended !== undefined) {
       for (const stream of [runStream(key), 'feed'] as const) announce(at, stream);
       return { firstSeq: appended.lastSeq - batch.events.length + 1, lastSeq: appended.lastSeq, eventIds: batch.events.map((event) => event.id), replayed: false };

@@ -27,8 +27,10 @@ export function phase(name: string, facts: JsonObject = {}): ServerEvent {
   return { type: 'backend_status', payload: { phase: name, ...facts }, commandId: typeof commandId === 'string' ? commandId : null };
 }
 
-const Appended = z.object({ lastSeq: column.int8, createdAt: column.time });
+export const Appended = z.object({ lastSeq: column.int8 });
 export type Appended = z.infer<typeof Appended>;
+
+const TO_OUTBOX = insertOutboxEvents(sql`source`);
 
 /**
  * The one statement by which events enter a run's log (LOG-1, LOG-2): it advances the counter on the run's row by the number of events,
@@ -42,26 +44,27 @@ export function appendStatement(
   events: readonly StorableEvent[],
   { guard, set, floor, producer }: { guard: Sql; set: Sql; floor: bigint; producer: { epoch: number; sequence: number | undefined } | null },
 ): Sql {
+  const { length } = events;
   return sql`
     WITH r AS MATERIALIZED (
-      UPDATE runplane.runs SET last_event_seq = last_event_seq + ${events.length}::int,
+      UPDATE runplane.runs SET last_event_seq = last_event_seq + ${length}::int,
         last_tx = greatest(last_tx, ${String(floor)}::bigint, runplane.feed_tx())${set}
       WHERE tenant_id = ${tenantId}::text AND id = ${runId}::text ${guard}
-      RETURNING tenant_id, id, project_id, session_id, partition_key, shard, last_tx AS tx, last_event_seq
-    ), n AS MATERIALIZED (
-      SELECT r.tx, r.shard, r.partition_key, r.tenant_id, 'run'::runplane.outbox_stream AS stream, r.id AS stream_id,
-        r.last_event_seq - ${events.length}::int + e.place AS sequence, e.type, r.project_id, r.session_id, r.id AS run_id, e.command_id,
-        e.id AS event_id, e.payload::json AS data, (SELECT runplane.app_now()) AS created_at, e.tool_call_id, e.is_output
+      RETURNING tenant_id, id, project_id, session_id, partition_key, shard, last_tx, last_event_seq, runplane.app_now() AS now
+    ), written AS (
+      INSERT INTO runplane.run_events (tenant_id, run_id, seq, id, type, payload, command_id, tool_call_id, is_output, producer_epoch, producer_seq, created_at)
+      SELECT r.tenant_id, r.id, r.last_event_seq - ${length}::int + e.place, e.id, e.type, e.payload::json, e.command_id, e.tool_call_id, e.is_output,
+        ${producer?.epoch ?? null}::int, ${producer?.sequence ?? null}::int, r.now
       FROM r, unnest(${events.map((e) => e.id)}::text[], ${events.map((e) => e.type)}::text[], ${events.map((e) => e.payloadText)}::text[],
         ${events.map((e) => e.commandId)}::text[], ${events.map((e) => e.toolCallId)}::text[], ${events.map((e) => isOutputEvent(e.type))}::bool[])
         WITH ORDINALITY AS e (id, type, payload, command_id, tool_call_id, is_output, place)
-    ), written AS (
-      INSERT INTO runplane.run_events (tenant_id, run_id, seq, id, type, payload, command_id, tool_call_id, is_output, producer_epoch, producer_seq, created_at)
-      SELECT tenant_id, run_id, sequence, event_id, type, data, command_id, tool_call_id, is_output,
-        ${producer?.epoch ?? null}::int, ${producer?.sequence ?? null}::int, created_at
-      FROM n
-    ), out AS (${insertOutboxEvents(sql`n`)})
-    SELECT r.last_event_seq::text AS "lastSeq", (SELECT runplane.wire_time(max(created_at)) FROM n) AS "createdAt" FROM r`;
+      RETURNING seq, id, type, payload, command_id
+    ), source AS (
+      SELECT r.last_tx AS tx, r.shard, r.partition_key, r.tenant_id, 'run'::runplane.outbox_stream AS stream, r.id AS stream_id, w.seq AS sequence, w.type,
+        r.project_id, r.session_id, r.id AS run_id, w.command_id, w.id AS event_id, w.payload AS data, r.now AS created_at
+      FROM r, written w
+    ), out AS (${TO_OUTBOX})
+    SELECT last_event_seq::text AS "lastSeq" FROM r`;
 }
 
 /** Makes an event of the server storable. Its free texts are redacted like a runner's. */
