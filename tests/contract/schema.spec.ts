@@ -1,6 +1,7 @@
 import * as contracts from '@runplane/contracts';
 import * as runs from '@runplane/runs';
 import { useDatabase } from '@runplane/database/testing';
+import { aRun, makeTenants } from '@runplane/runs/testing';
 import { execFileSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
@@ -77,7 +78,7 @@ test('the rules that hold whoever writes stand in the database under their names
     `SELECT conname AS name, convalidated AS valid FROM pg_constraint WHERE connamespace = 'runplane'::regnamespace AND contype = 'c' ORDER BY conname COLLATE "C"`,
   );
   expect(checks.every(({ valid }) => valid)).toBe(true);
-  expect(checks.map(({ name }) => name)).toEqual(
+  expect([...checks.map(({ name }) => name), ...(await rulesOfRuns()).keys()]).toEqual(
     expect.arrayContaining([
       'api_keys_hash_is_sha256', 'commands_acknowledged_has_time', 'commands_failure_matches_state', 'commands_finished_at_matches_state', 'commands_seq_positive',
       'commands_turn_and_steer_have_key', 'commands_type_is_simple', 'dispatch_intents_finished_at_matches_state', 'dispatch_intents_holder_matches_state',
@@ -89,11 +90,22 @@ test('the rules that hold whoever writes stand in the database under their names
   );
 });
 
-test('the final states of the CHECKs are those of the tables', async () => {
-  const definitions = await rowsOf<{ name: string; definition: string }>(
-    `SELECT conname AS name, pg_get_constraintdef(oid) AS definition FROM pg_constraint WHERE conname ~ '_finished_at_matches_(state|status)$'`,
+/** The rules that a trigger keeps in the place of CHECKs: the broken condition by name. */
+async function rulesOfRuns(): Promise<Map<string, string>> {
+  const [found] = await rowsOf<{ body: string }>(
+    `SELECT p.prosrc AS body FROM pg_trigger t JOIN pg_proc p ON p.oid = t.tgfoid WHERE t.tgrelid = 'runplane.runs'::regclass AND t.tgname = 'runs_rules' AND t.tgenabled = 'O'`,
   );
-  const words = Object.fromEntries(definitions.map(({ name, definition }) => [name, [...definition.matchAll(/'(\w+)'::/g)].map(([, word]) => word)]));
+  return new Map([...(found?.body ?? '').matchAll(/WHEN (.*) THEN '(\w+)'/g)].map(([, condition = '', name = '']) => [name, condition]));
+}
+
+test('the final states of the rules are those of the tables', async () => {
+  const definitions = await rowsOf<{ name: string; definition: string }>(
+    `SELECT conname AS name, pg_get_constraintdef(oid) AS definition FROM pg_constraint WHERE conname ~ '_finished_at_matches_state$'`,
+  );
+  const finishedRuns = { name: 'runs_finished_at_matches_status', definition: (await rulesOfRuns()).get('runs_finished_at_matches_status') ?? '' };
+  const words = Object.fromEntries(
+    [...definitions, finishedRuns].map(({ name, definition }) => [name, [...definition.matchAll(/'(\w+)'/g)].map(([, word]) => word)]),
+  );
   const finalIntents = contracts.INTENT_STATES.filter((state) => !contracts.isOpenIntent(state));
   expect(words).toEqual({
     runs_finished_at_matches_status: contracts.FINAL_RUN_STATES,
@@ -139,4 +151,20 @@ test('times are timestamptz(3), and none is a timestamp without a zone', async (
       WHERE table_schema = 'runplane' AND data_type LIKE 'timestamp%' AND (data_type <> 'timestamp with time zone' OR datetime_precision <> 3) AND table_name <> '_prisma_migrations'`,
   );
   expect(other).toEqual([]);
+});
+
+test.each([
+  ['runs_finished_at_matches_status', `finished_at = now()`],
+  ['runs_holder_matches_status', `claimed_by = 'r'`],
+  ['runs_failure_matches_status', `failure_kind = 'timeout'`],
+  ['runs_cancel_is_whole', `cancel_reason = 'why'`],
+  ['runs_cancelling_has_deadline', `status = 'cancelling', claimed_by = 'r'`],
+  ['runs_counters_not_negative', `attempts = -1`],
+  ['runs_max_attempts_in_range', `max_attempts = 21`],
+  ['runs_shard_in_range', `shard = 32`],
+  ['runs_id_is_short', `id = repeat('x', 201)`],
+])('%s refuses a run whoever writes it', async (rule, set) => {
+  await makeTenants(t.db);
+  const { id } = await aRun(t.db);
+  await expect(t.db.pool.query(`UPDATE runplane.runs SET ${set} WHERE id = '${id}'`)).rejects.toMatchObject({ code: '23514', constraint: rule });
 });
