@@ -43,7 +43,7 @@ export class EventWriter {
   private queuedBytes = 0;
   private producerSequence = 0;
   private timer: NodeJS.Timeout | undefined;
-  private sending: Promise<void> | undefined;
+  private isSending = false;
   private refusal: { readonly error: unknown } | undefined;
   private waiters: { bytesMax: number; resolve: () => void; reject: (error: unknown) => void }[] = [];
 
@@ -98,11 +98,12 @@ export class EventWriter {
   private send(): void {
     clearTimeout(this.timer);
     this.timer = undefined;
-    this.sending ??= this.sendAll().finally(() => (this.sending = undefined));
+    if (!this.isSending) void this.sendAll();
   }
 
   /** While a batch is under way the next one gathers; what has waited is not made to wait again. */
   private async sendAll(): Promise<void> {
+    this.isSending = true;
     try {
       while (this.queue.length > 0) {
         const batch = this.queue.splice(0, batchLength(this.queue));
@@ -117,6 +118,8 @@ export class EventWriter {
     } catch (error) {
       this.refuse(error);
       this.options.onRefused(error);
+    } finally {
+      this.isSending = false; // in the same turn as the last look at the queue: nothing can be left behind in between
     }
   }
 

@@ -62,27 +62,32 @@ async function runProgram({ backend }: ProcessWork, cwd: string, turn: ReceivedC
     return failed('backend-failed', `The program could not be started: ${await exited.then(String, String)}`);
   }
 
+  const about = { commandId: turn.command.id };
+  const output = (['stdout', 'stderr'] as const).map((stream) =>
+    pump(child[stream], (text, time) => context.emit('command_output', { stream, text, time, ...about })),
+  );
+  const steers: Promise<void>[] = [];
   const unstop = stopWithContext(pid, backend.graceMs, context);
-  const output = [
-    pump(child.stdout, (text, time) => context.emit('command_output', { stream: 'stdout', text, time, commandId: turn.command.id })),
-    pump(child.stderr, (text, time) => context.emit('command_output', { stream: 'stderr', text, time, commandId: turn.command.id })),
-  ];
+  let exit: Exit;
+  let wasStopped: boolean;
   try {
     await turn.ack();
-    void context.emit('backend_status', { phase: 'process-started', commandId: turn.command.id, extra: { pid } });
-    const steers: Promise<void>[] = [];
+    void context.emit('backend_status', { phase: 'process-started', extra: { pid }, ...about });
     void feed(child.stdin, turn.command, context, backend.stdin, steers);
-    const exit = await exited;
+    exit = await exited;
+    wasStopped = context.signal.aborted;
     await endGroup(pid);
-    await Promise.all([...output.map((each) => each.drained()), ...steers]);
-    void context.emit('backend_status', { phase: 'process-exited', commandId: turn.command.id, extra: { ...exit } });
-    context.signal.throwIfAborted(); // stopped: how it ended then says nothing about the work
-    return outcomeOf(exit);
-  } finally {
-    unstop();
+  } catch (error) {
     signalGroup(pid, 'SIGKILL');
+    throw error;
+  } finally {
+    unstop(); // the number of the group may be used again from now on
     unwatch();
   }
+  await Promise.all([...output.map((each) => each.drained()), ...steers]);
+  void context.emit('backend_status', { phase: 'process-exited', extra: { ...exit }, ...about });
+  if (wasStopped) context.signal.throwIfAborted(); // how it ended then says nothing about the work
+  return outcomeOf(exit);
 }
 
 function exitOf(child: ChildProcess): Promise<Exit> {

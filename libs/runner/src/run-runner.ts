@@ -41,7 +41,7 @@ export interface RunnerContext {
 export type RunnerEnd =
   /** The run has ended as reported. */
   | { kind: 'finished'; run: Run }
-  /** The claim was refused: another runner's, closed, being cancelled. */
+  /** The claim was refused (another runner's, closed, being cancelled), or the report of the end was. */
   | { kind: 'refused'; error: ProblemError }
   /** Nothing more could be written. */
   | { kind: 'lost'; reason: RunLost }
