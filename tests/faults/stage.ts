@@ -5,9 +5,8 @@ import { createClient, type Client } from '@runplane/client';
 import { SCOPES, type ProcessBackend, type TenantSettings } from '@runplane/contracts';
 import { ensureTenant, openDb, startEmbeddedPostgres, type EmbeddedPostgres } from '@runplane/database';
 import { openClient } from '@runplane/database/testing';
-import { ApiProcess, freePort } from '../support/api-process';
+import { ApiProcess, balanced, freePort } from '../support/api-process';
 import { processesIn, type FoundProcess } from '../support/processes';
-import { pick } from './random';
 
 export const TENANT = 'faults';
 /** Prints for about a second and a half, and says which of its lines each one is. */
@@ -38,7 +37,7 @@ export class Stage {
       url: 'http://load-balancer',
       apiKey,
       retry: FOREVER,
-      fetch: (url, init) => fetch((url as string).replace('http://load-balancer', pick(Math.random, apis).url), init),
+      fetch: balanced(apis),
     });
   }
 

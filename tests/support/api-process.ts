@@ -136,6 +136,16 @@ export class ApiProcess {
   }
 }
 
+/** A fetch that reaches any of the processes, another one by chance with each call, whatever host the address names: a load balancer. */
+export function balanced(apis: readonly { readonly url: string }[]): typeof fetch {
+  return (address, init) => {
+    const { pathname, search } = new URL(address instanceof Request ? address.url : address);
+    const target = apis[Math.floor(Math.random() * apis.length)];
+    if (target === undefined) throw new Error('there is nothing to balance between');
+    return fetch(`${target.url}${pathname}${search}`, init);
+  };
+}
+
 export async function freePort(): Promise<number> {
   const server = createServer().listen(0, '127.0.0.1');
   await once(server, 'listening');
