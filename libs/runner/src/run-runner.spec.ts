@@ -253,17 +253,6 @@ describe('events', () => {
     expect(api.stored).toHaveLength(20);
   });
 
-  it('emitted in the very moment at which the queue has become empty are stored too', async () => {
-    await run(async ({ emit }) => {
-      for (const n of numbers(12)) void emit('reasoning', { text: `${n}`.repeat(900_000) });
-      await emit(...thought(99)); // waits for room, and goes on when the last batch is stored
-      await emit(...thought(100));
-      return COMPLETED;
-    });
-
-    expect(textsOf(api.stored).slice(-2)).toEqual(['99', '100']);
-  });
-
   it('that the store refuses end the work, and the run does not count as completed', async () => {
     api.fault = ({ path }) => (path === 'events' ? problem(400, 'command_not_of_run') : undefined);
 
