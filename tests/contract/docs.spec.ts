@@ -46,6 +46,38 @@ describe('the documents', () => {
     expect(brokenLinks(path.join(root, document))).toEqual([]);
   });
 
+  test('docs/invariants.md has a chapter on each invariant that is checked', () => {
+    const checks = readFileSync(path.join(root, 'tests/support/invariants.sql'), 'utf8');
+    const chapters = readFileSync(path.join(root, 'docs/invariants.md'), 'utf8');
+    const names = new Set([...checks.matchAll(/SELECT '([A-Z]+-\d)'/g)].map(([, name]) => name));
+
+    expect([...names].filter((name) => !chapters.includes(`## ${name}: `))).toEqual([]);
+  });
+
+  test('README.md lists the npm scripts, and only those that there are', () => {
+    const { scripts } = JSON.parse(readFileSync(path.join(root, 'package.json'), 'utf8')) as { scripts: Record<string, string> };
+    const listed = [...readFileSync(path.join(root, 'README.md'), 'utf8').matchAll(/^\| `npm (?:run )?([\w:]+)[^`]*` \|/gm)].map(
+      ([, name]) => name,
+    );
+
+    expect(listed.sort()).toEqual(
+      Object.keys(scripts)
+        .filter((name) => name !== 'prepare')
+        .sort(),
+    );
+  });
+
+  test('README.md shows the examples as they are', () => {
+    const blocks = [...readFileSync(path.join(root, 'README.md'), 'utf8').matchAll(/^```ts\n([\s\S]*?)^```/gm)].map(([, code = '']) =>
+      code.trim(),
+    );
+    const examples = readdirSync(path.join(root, 'examples')).filter((name) => name.endsWith('.ts'));
+    const sources = examples.map((name) => readFileSync(path.join(root, 'examples', name), 'utf8'));
+
+    expect(blocks).toHaveLength(2);
+    expect(blocks.filter((block) => !sources.some((source) => source.includes(block)))).toEqual([]);
+  });
+
   test('docs/cases.md quotes tests that exist', () => {
     const cases = readFileSync(path.join(root, 'docs/cases.md'), 'utf8');
     const quotes = [...cases.matchAll(/\]\(\.\.\/([^)]+\.spec\.ts)\)((?:,? “[^”]+”)+)/g)].flatMap(([, file = '', names = '']) =>
