@@ -1,5 +1,6 @@
 // The door of apps/api, for whoever serves Runplane's HTTP interface from a process of their own.
 
+export { type Access, type RouteEntry } from './access/authenticate'; // with it, what it adds to Fastify's types
 export { createApiKey, issueRunToken, revokeApiKey, type CreateApiKey } from './access/api-keys';
 export { API_KEY_PATTERN } from './access/api-key';
 export { Credentials } from './access/credentials';
