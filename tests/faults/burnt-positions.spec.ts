@@ -73,6 +73,7 @@ test('a crash of the server under load skips positions and loses no event: a rea
   const key = { tenantId: TENANT, runId: run.id, epoch };
   const cursor = await headOfFeed();
   const acknowledged: string[] = [];
+  let crashed: Promise<void> | undefined;
   let producerSequence = 0;
   const load = (async () => {
     for (;;) {
@@ -80,11 +81,9 @@ test('a crash of the server under load skips positions and loses no event: a rea
       const text = `event ${producerSequence}`;
       await appendRunEvents(db, { ...key, producerSequence, events: [message(text)] });
       acknowledged.push(text);
-      if (acknowledged.length === 30) void crash();
+      if (acknowledged.length === 30) crashed = postgres.crash();
     }
   })();
-  let crashed: Promise<void> | undefined;
-  const crash = () => (crashed ??= postgres.crash());
   await expect(load).rejects.toMatchObject({ retryable: true });
   await crashed;
   await db.close();
