@@ -1,10 +1,9 @@
-/* eslint-disable @nx/enforce-module-boundaries -- examples/ is a folder to read, no package to import */
 import { createClient } from '@runplane/client';
 import { ensureTenant } from '@runplane/database';
 import { openClient } from '@runplane/database/testing';
-import { placeOrder } from '../../examples/embed';
-import { ask } from '../../examples/follow-run';
-import { countWords } from '../../examples/runner';
+import { placeOrder } from '@runplane/examples/embed';
+import { ask } from '@runplane/examples/follow-run';
+import { countWords } from '@runplane/examples/runner';
 import { useApi } from '../support/test-api';
 import { until } from '../support/until';
 

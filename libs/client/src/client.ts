@@ -1,13 +1,18 @@
 import {
   type AcknowledgeCancel,
-  type AdmitTurn,
   AdmittedTurn,
-  type AppendEvents,
+  type AdmitTurn,
   AppendedEvents,
+  type AppendEvents,
   type Cancel,
-  type ClaimRun,
+  CancelledCommand,
+  CancelledRun,
+  CancelProgress,
+  CancelRequestList,
   ClaimedRun,
+  type ClaimRun,
   Command,
+  CommandList,
   type CreateCommand,
   CreatedCommand,
   CreatedRun,
@@ -22,23 +27,16 @@ import {
   type RegisterRunner,
   Run,
   type RunEvent,
-  RunResult,
+  RunEventPage,
+  RunList,
   Runner,
+  RunResult,
   type RunState,
   Session,
+  type StreamEnd,
   WAIT_SECONDS_MAX,
 } from '@runplane/contracts';
 import type { z } from 'zod';
-import {
-  CancelledCommand,
-  CancelledRun,
-  CancelProgress,
-  CancelRequestList,
-  CommandList,
-  RunEventPage,
-  RunPage,
-  type StreamEnd,
-} from './answers';
 import { type FollowOptions, followRun } from './follow-run';
 import { PATIENT, RETRY_DEFAULT } from './retry';
 import { type CallOptions, type ClientOptions, createTransport, type Transport } from './transport';
@@ -105,7 +103,7 @@ export function createClient(options: ClientOptions) {
     ): Promise<z.infer<typeof CreatedRun>> =>
       call({ method: 'PUT', path: `/runs/${id(runId)}`, body: run, answer: CreatedRun, repeatable: true }, o),
 
-    listRuns: (filter: RunFilter = {}, o?: CallOptions): Promise<RunPage> => get('/runs', RunPage, { ...filter }, o),
+    listRuns: (filter: RunFilter = {}, o?: CallOptions): Promise<RunList> => get('/runs', RunList, { ...filter }, o),
 
     getRun: (runId: string, o?: CallOptions): Promise<Run> => get(`/runs/${id(runId)}`, Run, {}, o),
 

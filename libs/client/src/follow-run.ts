@@ -1,7 +1,6 @@
-import { Problem, RunEvent } from '@runplane/contracts';
+import { Problem, RunEvent, StreamEnd } from '@runplane/contracts';
 import { createParser, type EventSourceMessage } from 'eventsource-parser';
 import type { z } from 'zod';
-import { StreamEnd } from './answers';
 import { ConnectionFailed, isPassing, ProblemError, UnexpectedAnswer } from './errors';
 import { pauseAfter, pauseFor, type RetryPolicy } from './retry';
 import { parseJson, type Transport } from './transport';

@@ -1,4 +1,3 @@
-export type { RunEventPage, RunPage, StreamEnd } from './answers';
 export { createClient, type Client, type FeedOptions, type PageOptions, type RunFilter } from './client';
 export { ConnectionFailed, isPassing, isProblem, ProblemError, UnexpectedAnswer } from './errors';
 export type { FollowOptions } from './follow-run';

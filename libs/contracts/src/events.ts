@@ -1,6 +1,9 @@
 import { z } from 'zod';
+import { InvalidRequest, ReservedEventType } from './errors';
 import { identifier } from './identifiers';
+import type { JsonObject } from './json';
 import { FAILURE_MESSAGE_CODE_POINTS_MAX } from './limits';
+import { parseInput } from './parse-input';
 import { TERMINAL_STATUSES } from './states';
 import { Json, JsonRecord } from './wire-json';
 
@@ -25,7 +28,10 @@ export const RUNNER_EVENTS = {
     path: z.string().min(1).max(4096),
     change: z.enum(['created', 'modified', 'deleted']),
     bytes: z.int().min(0).optional(),
-    sha256: z.string().regex(/^[0-9a-f]{64}$/).optional(),
+    sha256: z
+      .string()
+      .regex(/^[0-9a-f]{64}$/)
+      .optional(),
     ...about,
   }),
   usage: z.strictObject({
@@ -33,7 +39,10 @@ export const RUNNER_EVENTS = {
     inputTokens: z.int().min(0),
     outputTokens: z.int().min(0),
     costMicros: z.int().min(0).optional(),
-    currency: z.string().regex(/^[A-Z]{3}$/).optional(),
+    currency: z
+      .string()
+      .regex(/^[A-Z]{3}$/)
+      .optional(),
     ...about,
   }),
   error: z.strictObject({ message: z.string().max(FAILURE_MESSAGE_CODE_POINTS_MAX * 2), failureKind: failureKind.optional(), ...about }),
@@ -41,23 +50,63 @@ export const RUNNER_EVENTS = {
 } as const;
 
 export const CUSTOM_EVENT = /^custom\/[a-z0-9][a-z0-9._-]{0,63}$/;
-export const CustomEventPayload = JsonRecord;
 
 /** Phases of backend_status that only the server writes; a trailing hyphen reserves the whole family. */
 export const RESERVED_PHASES = [
-  'run-created', 'command-created', 'command-acknowledged', 'command-terminal', 'run-claimed', 'run-requeued', 'claim-lost', 'session-updated',
-  'late-write-rejected', 'stale-writer-refused', 'runner-dispatch-', 'cancel-', 'session-turn-admission-', 'steer-', 'retention-',
+  'run-created',
+  'command-created',
+  'command-acknowledged',
+  'command-terminal',
+  'run-claimed',
+  'run-requeued',
+  'claim-lost',
+  'session-updated',
+  'late-write-rejected',
+  'stale-writer-refused',
+  'runner-dispatch-',
+  'cancel-',
+  'session-turn-admission-',
+  'steer-',
+  'retention-',
 ] as const;
 
 export function isReservedPhase(phase: string): boolean {
   return RESERVED_PHASES.some((reserved) => (reserved.endsWith('-') ? phase.startsWith(reserved) : phase === reserved));
 }
 
-export const RUN_EVENT_TYPES = [...(Object.keys(RUNNER_EVENTS) as (keyof typeof RUNNER_EVENTS)[]), 'user_message', 'terminal_status'] as const;
+export const RUN_EVENT_TYPES = [
+  ...(Object.keys(RUNNER_EVENTS) as (keyof typeof RUNNER_EVENTS)[]),
+  'user_message',
+  'terminal_status',
+] as const;
 
 /** Events that a reader of "what was said" wants; stored as a column, filtered in SQL. */
 const OUTPUT_EVENT_TYPES: readonly string[] = ['user_message', 'assistant_message', 'command_output', 'error', 'terminal_status'];
 export const isOutputEvent = (type: string): boolean => OUTPUT_EVENT_TYPES.includes(type);
+
+/**
+ * What a runner wants to append, checked: a type that runners may write, with the payload of that type, defaults filled in.
+ * Errors: ReservedEventType, InvalidRequest.
+ */
+export function checkRunnerEvent(type: string, payload: JsonObject): JsonObject {
+  if (type === 'user_message' || type === 'terminal_status') throw reserved(type);
+  if (CUSTOM_EVENT.test(type)) return payload;
+  const schema = Object.hasOwn(RUNNER_EVENTS, type) ? RUNNER_EVENTS[type as keyof typeof RUNNER_EVENTS] : undefined;
+  if (schema === undefined) {
+    throw new InvalidRequest('There is no event type of this name: use a known type or custom/<name>.', {
+      issues: [{ path: 'type', message: 'unknown event type' }],
+    });
+  }
+  const checked = parseInput(schema, payload) as JsonObject;
+  const phase = checked['phase'];
+  if (type === 'backend_status' && typeof phase === 'string' && isReservedPhase(phase)) throw reserved(type, phase);
+  return checked;
+}
+
+function reserved(type: string, phase?: string): ReservedEventType {
+  const what = phase === undefined ? `type ${type}` : `phase ${phase}`;
+  return new ReservedEventType(`Only the server writes events of ${what}.`, phase === undefined ? { type } : { type, phase });
+}
 
 /** One event as a runner sends it. */
 export const NewRunEvent = z.object({ type: z.string().max(96), payload: JsonRecord }).meta({ id: 'NewRunEvent' });
@@ -82,13 +131,20 @@ export const Outcome = z
   .strictObject({
     terminalStatus: z.enum(TERMINAL_STATUSES),
     failureKind: failureKind.nullish(),
-    failureMessage: z.string().max(FAILURE_MESSAGE_CODE_POINTS_MAX * 4).nullish(),
+    failureMessage: z
+      .string()
+      .max(FAILURE_MESSAGE_CODE_POINTS_MAX * 4)
+      .nullish(),
     threadId: identifier.nullish(),
     turnId: identifier.nullish(),
   })
-  .refine((o) => (o.terminalStatus === 'failed' || o.terminalStatus === 'blocked') === (o.failureKind != null) || o.terminalStatus === 'cancelled', {
-    path: ['failureKind'],
-    message: 'failed and blocked need a failureKind, completed must not have one',
-  })
+  .refine(
+    (o) =>
+      (o.terminalStatus === 'failed' || o.terminalStatus === 'blocked') === (o.failureKind != null) || o.terminalStatus === 'cancelled',
+    {
+      path: ['failureKind'],
+      message: 'failed and blocked need a failureKind, completed must not have one',
+    },
+  )
   .meta({ id: 'Outcome' });
 export type Outcome = z.infer<typeof Outcome>;

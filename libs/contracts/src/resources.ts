@@ -1,10 +1,26 @@
 import { z } from 'zod';
-import { NewRunEvent, Outcome } from './events';
+import { NewRunEvent, Outcome, RunEvent } from './events';
 import { identifier } from './identifiers';
 import {
-  APPEND_EVENTS_MAX, CANCEL_GRACE_MS_MAX, CLAIM_LEASE_MS_DEFAULT, CLAIM_LEASE_MS_MAX, CLAIM_LEASE_MS_MIN, REASON_CODE_POINTS_MAX, RUN_ATTEMPTS_MAX,
+  APPEND_EVENTS_MAX,
+  CANCEL_GRACE_MS_MAX,
+  CLAIM_LEASE_MS_DEFAULT,
+  CLAIM_LEASE_MS_MAX,
+  CLAIM_LEASE_MS_MIN,
+  REASON_CODE_POINTS_MAX,
+  RUN_ATTEMPTS_MAX,
 } from './limits';
-import { CANCEL_STAGES, CANCEL_TARGET_KINDS, COMMAND_STATES, DISPATCH_OUTCOMES, INTENT_STATES, RUN_STATES, RUNNER_LOST_POLICIES, SESSION_STATES } from './states';
+import {
+  CANCEL_STAGES,
+  CANCEL_TARGET_KINDS,
+  COMMAND_STATES,
+  DISPATCH_OUTCOMES,
+  INTENT_STATES,
+  RUN_STATES,
+  RUNNER_LOST_POLICIES,
+  SESSION_STATES,
+  TERMINAL_STATUSES,
+} from './states';
 import { Json, JsonRecord } from './wire-json';
 
 // What crosses the wire, both ways. Routes, client and library inputs share these shapes. Times are RFC 3339 UTC with milliseconds.
@@ -40,12 +56,17 @@ export const CreateRun = z
   .meta({ id: 'CreateRun' });
 export type CreateRun = z.input<typeof CreateRun>;
 
-export const Dispatch = z.strictObject({ kind: z.literal('runner-job').default('runner-job'), input: JsonRecord.default({}) }).meta({ id: 'Dispatch' });
+export const Dispatch = z
+  .strictObject({ kind: z.literal('runner-job').default('runner-job'), input: JsonRecord.default({}) })
+  .meta({ id: 'Dispatch' });
 export type Dispatch = z.input<typeof Dispatch>;
 
 export const CreateCommand = z
   .strictObject({
-    type: z.string().regex(/^[a-z0-9-]{1,64}$/, 'lower-case letters, digits and hyphens, at most 64').meta({ description: '`turn`, or a name of your own' }),
+    type: z
+      .string()
+      .regex(/^[a-z0-9-]{1,64}$/, 'lower-case letters, digits and hyphens, at most 64')
+      .meta({ description: '`turn`, or a name of your own' }),
     payload: JsonRecord,
     dispatch: Dispatch.nullish().meta({ description: 'Ask the dispatcher to launch a runner for this command' }),
   })
@@ -88,7 +109,9 @@ export const Run = z
     leaseRemainingMs: z.int().nullable(),
     lastEventSeq: z.int(),
     lastCommandSeq: z.int(),
-    cancel: z.object({ requestId: z.string(), epoch: z.int(), reason: z.string(), requestedAt: time, deadlineAt: time.nullable() }).nullable(),
+    cancel: z
+      .object({ requestId: z.string(), epoch: z.int(), reason: z.string(), requestedAt: time, deadlineAt: time.nullable() })
+      .nullable(),
     createdAt: time,
     updatedAt: time,
     finishedAt: time.nullable(),
@@ -132,7 +155,9 @@ export const Command = z
     targetCommandId: z.string().nullable(),
     state: z.enum(COMMAND_STATES),
     failure: RunFailure.nullable(),
-    cancel: z.object({ requestId: z.string(), epoch: z.int(), reason: z.string(), requestedAt: time, deadlineAt: time.nullable() }).nullable(),
+    cancel: z
+      .object({ requestId: z.string(), epoch: z.int(), reason: z.string(), requestedAt: time, deadlineAt: time.nullable() })
+      .nullable(),
     createdAt: time,
     updatedAt: time,
     acknowledgedAt: time.nullable(),
@@ -168,7 +193,9 @@ export const Session = z
 export type Session = z.infer<typeof Session>;
 
 export const CreatedRun = z.object({ run: Run, replayed: z.boolean() }).meta({ id: 'CreatedRun' });
-export const CreatedCommand = z.object({ command: Command, intent: DispatchIntent.nullable(), replayed: z.boolean() }).meta({ id: 'CreatedCommand' });
+export const CreatedCommand = z
+  .object({ command: Command, intent: DispatchIntent.nullable(), replayed: z.boolean() })
+  .meta({ id: 'CreatedCommand' });
 export const AdmittedTurn = z
   .object({
     run: Run,
@@ -190,7 +217,9 @@ export const ClaimRun = z
   .meta({ id: 'ClaimRun' });
 export type ClaimRun = z.input<typeof ClaimRun>;
 
-export const ClaimedRun = z.object({ run: Run, epoch: z.int(), leaseRemainingMs: z.int(), commands: z.array(Command), serverTime: time }).meta({ id: 'ClaimedRun' });
+export const ClaimedRun = z
+  .object({ run: Run, epoch: z.int(), leaseRemainingMs: z.int(), commands: z.array(Command), serverTime: time })
+  .meta({ id: 'ClaimedRun' });
 export type ClaimedRun = z.infer<typeof ClaimedRun>;
 
 const epoch = z.int().min(1);
@@ -220,7 +249,11 @@ export type HeartbeatAnswer = z.infer<typeof HeartbeatAnswer>;
 export const AppendEvents = z
   .strictObject({
     epoch,
-    producerSequence: z.int().min(1).optional().meta({ description: '1, 2, 3 … per epoch and call; makes a repeated call return the stored events' }),
+    producerSequence: z
+      .int()
+      .min(1)
+      .optional()
+      .meta({ description: '1, 2, 3 … per epoch and call; makes a repeated call return the stored events' }),
     events: z.array(NewRunEvent).min(1).max(APPEND_EVENTS_MAX),
   })
   .meta({ id: 'AppendEvents' });
@@ -234,13 +267,22 @@ export type AppendedEvents = z.infer<typeof AppendedEvents>;
 export const AckCommand = z.strictObject({ epoch }).meta({ id: 'AckCommand' });
 export const FinishCommand = z.strictObject({ epoch, outcome: Outcome }).meta({ id: 'FinishCommand' });
 export const FinishRun = z
-  .strictObject({ epoch, outcome: Outcome, commandId: identifier.optional().meta({ description: 'Also finish this command with the same outcome, in the same transaction' }) })
+  .strictObject({
+    epoch,
+    outcome: Outcome,
+    commandId: identifier.optional().meta({ description: 'Also finish this command with the same outcome, in the same transaction' }),
+  })
   .meta({ id: 'FinishRun' });
-export const AcknowledgeCancel = z.strictObject({ epoch, stage: z.enum(['delivered', 'aborting']), commandId: identifier.optional() }).meta({ id: 'AcknowledgeCancel' });
+export const AcknowledgeCancel = z
+  .strictObject({ epoch, stage: z.enum(['delivered', 'aborting']), commandId: identifier.optional() })
+  .meta({ id: 'AcknowledgeCancel' });
 
 export const Cancel = z
   .strictObject({
-    reason: z.string().max(REASON_CODE_POINTS_MAX * 4).default('cancel requested'),
+    reason: z
+      .string()
+      .max(REASON_CODE_POINTS_MAX * 4)
+      .default('cancel requested'),
     graceMs: z.int().min(0).max(CANCEL_GRACE_MS_MAX).optional().meta({ description: 'How long the runner may take to stop; default 30 s' }),
     immediate: z.boolean().default(false).meta({ description: 'End at once, without waiting for the runner' }),
   })
@@ -302,7 +344,13 @@ export const RunResult = z
     failure: RunFailure.nullable(),
     lastAssistantMessage: z.string().nullable(),
     usage: z.array(
-      z.object({ model: z.string(), inputTokens: z.int(), outputTokens: z.int(), costMicros: z.int().nullable(), currency: z.string().nullable() }),
+      z.object({
+        model: z.string(),
+        inputTokens: z.int(),
+        outputTokens: z.int(),
+        costMicros: z.int().nullable(),
+        currency: z.string().nullable(),
+      }),
     ),
     lastEventSeq: z.int(),
   })
@@ -338,6 +386,34 @@ export const FeedPage = z
   .meta({ id: 'FeedPage' });
 export type FeedPage = z.infer<typeof FeedPage>;
 
+// Lists and composed answers.
+
+export const RunList = z
+  .object({ runs: z.array(Run), cursor: z.string().nullable().meta({ description: 'Of the next page; null at the end' }) })
+  .meta({ id: 'RunList' });
+export type RunList = z.infer<typeof RunList>;
+export const CommandList = z.object({ commands: z.array(Command) }).meta({ id: 'CommandList' });
+export const CancelRequestList = z.object({ requests: z.array(CancelRequest) }).meta({ id: 'CancelRequestList' });
+export const CancelledRun = z.object({ run: Run, request: CancelRequest.nullable(), changed: z.boolean() }).meta({ id: 'CancelledRun' });
+export const CancelledCommand = z
+  .object({ command: Command, request: CancelRequest.nullable(), changed: z.boolean() })
+  .meta({ id: 'CancelledCommand' });
+export const CancelProgress = z.object({ stage: z.enum(CANCEL_STAGES) }).meta({ id: 'CancelProgress' });
+
+export const RunEventPage = z
+  .object({
+    events: z.array(RunEvent),
+    lastSeq: z.int().meta({ description: 'Of the run, not of this page' }),
+    terminalSeq: z.int().nullable().meta({ description: 'Sequence of terminal_status once the run has ended' }),
+    status: z.enum(RUN_STATES),
+  })
+  .meta({ id: 'RunEventPage' });
+export type RunEventPage = z.infer<typeof RunEventPage>;
+
+/** The last frame of a followed run. */
+export const StreamEnd = z.object({ status: z.enum(TERMINAL_STATUSES), terminalSeq: z.int() });
+export type StreamEnd = z.infer<typeof StreamEnd>;
+
 /** RFC 9457, with the library's code and the original's failureKind. */
 export const Problem = z
   .object({
@@ -356,6 +432,15 @@ export const Problem = z
 export type Problem = z.infer<typeof Problem>;
 
 export const SCOPES = [
-  'runs:read', 'runs:write', 'runner', 'sessions:read', 'sessions:write', 'approvals:resolve', 'queue:read', 'queue:write', 'feed:read', 'admin',
+  'runs:read',
+  'runs:write',
+  'runner',
+  'sessions:read',
+  'sessions:write',
+  'approvals:resolve',
+  'queue:read',
+  'queue:write',
+  'feed:read',
+  'admin',
 ] as const;
 export type Scope = (typeof SCOPES)[number];

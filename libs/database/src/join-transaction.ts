@@ -28,7 +28,7 @@ const NO_ACTIVE_TRANSACTION = '25P01';
  *           of the transaction in a new one; nothing is repeated here.
  * Writes    nothing; no setting of the caller's session is changed.
  */
-export async function joinTransaction(db: Db, theirs: ForeignTransaction): Promise<{ tx: Tx; committed(): void }> {
+export async function joinTransaction(db: Db, theirs: ForeignTransaction): Promise<{ tx: Tx; committed: () => void }> {
   const connection = connectionOf(theirs);
   await assertInTransaction(connection);
   const open = openTx((statement) => connection.query(statement));
@@ -39,7 +39,7 @@ export async function joinTransaction(db: Db, theirs: ForeignTransaction): Promi
   let told = false;
   return {
     tx: open.tx,
-    committed() {
+    committed: () => {
       open.end();
       if (!told) db.changed([...open.changedStreams]);
       told = true;

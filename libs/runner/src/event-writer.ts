@@ -1,14 +1,10 @@
 import {
   APPEND_BYTES_MAX,
   APPEND_EVENTS_MAX,
-  CUSTOM_EVENT,
-  isReservedPhase,
+  checkRunnerEvent,
   type JsonObject,
   type NewRunEvent,
   normalizeJson,
-  parseInput,
-  ReservedEventType,
-  RUNNER_EVENTS,
   utf8Bytes,
 } from '@runplane/contracts';
 
@@ -80,7 +76,7 @@ export class EventWriter {
   private async accept(type: string, payload: JsonObject): Promise<void> {
     if (this.refusal !== undefined) throw this.refusal.error;
     const { value, text } = normalizeJson(payload);
-    checkEvent(type, value);
+    checkRunnerEvent(type, value);
     const bytes = utf8Bytes(text) + utf8Bytes(type) + FRAME_BYTES;
     this.queue.push({ event: { type, payload: value }, bytes });
     this.queuedBytes += bytes;
@@ -139,14 +135,3 @@ function batchLength(queue: readonly QueuedEvent[]): number {
 }
 
 /** What the store would refuse is refused here, before it can hold up the others. */
-function checkEvent(type: string, payload: JsonObject): void {
-  if (CUSTOM_EVENT.test(type)) return;
-  const phase = payload['phase'];
-  if (type === 'backend_status' && typeof phase === 'string' && isReservedPhase(phase)) {
-    throw new ReservedEventType(`The phase ${phase} of backend_status is written by the server alone.`, { type, phase });
-  }
-  if (!Object.hasOwn(RUNNER_EVENTS, type)) {
-    throw new ReservedEventType(`A runner cannot write events of the type ${type}; use custom/<name> for your own.`, { type });
-  }
-  parseInput(RUNNER_EVENTS[type as keyof typeof RUNNER_EVENTS], payload);
-}

@@ -1,6 +1,13 @@
 import {
-  APPEND_BYTES_MAX, CUSTOM_EVENT, EVENT_BYTES_MAX, InvalidRequest, isReservedPhase, newId, normalizeJson, parseInput, PayloadTooLarge, redactJson,
-  ReservedEventType, RUNNER_EVENTS, utf8Bytes, type JsonObject, type NewRunEvent,
+  APPEND_BYTES_MAX,
+  checkRunnerEvent,
+  EVENT_BYTES_MAX,
+  newId,
+  normalizeJson,
+  PayloadTooLarge,
+  redactJson,
+  utf8Bytes,
+  type NewRunEvent,
 } from '@runplane/contracts';
 import type { StorableEvent } from './run-event.sql';
 
@@ -10,7 +17,7 @@ import type { StorableEvent } from './run-event.sql';
  */
 export function storableRunnerEvent({ type, payload }: NewRunEvent): StorableEvent {
   const normalized = normalizeJson(payload, { bytesMax: EVENT_BYTES_MAX }).value;
-  const checked = checkPayload(type, normalized);
+  const checked = checkRunnerEvent(type, normalized);
   const { commandId, callId } = checked;
   return {
     id: newId('evt'),
@@ -29,22 +36,4 @@ export function storableRunnerEvents(events: readonly NewRunEvent[]): StorableEv
     throw new PayloadTooLarge(`The events of one call have ${bytes} bytes: send them in several calls.`, { bytesMax: APPEND_BYTES_MAX });
   }
   return batch;
-}
-
-function checkPayload(type: string, payload: JsonObject): JsonObject {
-  if (type === 'user_message' || type === 'terminal_status') throw reserved(type);
-  if (CUSTOM_EVENT.test(type)) return payload;
-  const schema = Object.hasOwn(RUNNER_EVENTS, type) ? RUNNER_EVENTS[type as keyof typeof RUNNER_EVENTS] : undefined;
-  if (schema === undefined) {
-    throw new InvalidRequest(`There is no event type of this name: use a known type or custom/<name>.`, { issues: [{ path: 'type', message: 'unknown event type' }] });
-  }
-  const checked = parseInput(schema, payload) as JsonObject;
-  const phase = checked['phase'];
-  if (type === 'backend_status' && typeof phase === 'string' && isReservedPhase(phase)) throw reserved(type, phase);
-  return checked;
-}
-
-function reserved(type: string, phase?: string): ReservedEventType {
-  const what = phase === undefined ? `type ${type}` : `phase ${phase}`;
-  return new ReservedEventType(`Only the server writes events of ${what}.`, phase === undefined ? { type } : { type, phase });
 }

@@ -1,14 +1,4 @@
-import {
-  CancelRequest,
-  Command,
-  CANCEL_STAGES,
-  identifier,
-  RegisterRunner,
-  Run,
-  RunEvent,
-  RUN_STATES,
-  WAIT_SECONDS_MAX,
-} from '@runplane/contracts';
+import { identifier, RegisterRunner, WAIT_SECONDS_MAX } from '@runplane/contracts';
 import { z } from 'zod';
 
 // Parts of requests and answers that only HTTP has. Resources and inputs themselves are libs/contracts'.
@@ -43,23 +33,3 @@ export const IdempotencyHeaders = z.object({ 'idempotency-key': utf8Header.optio
 
 /** With an id of the caller's own a repeat registers the same runner. */
 export const NewRunner = RegisterRunner.extend({ runnerId: identifier.optional() }).meta({ id: 'NewRunner' });
-
-export const RunList = z
-  .object({ runs: z.array(Run), cursor: z.string().nullable().meta({ description: 'Of the next page; null at the end' }) })
-  .meta({ id: 'RunList' });
-export const CommandList = z.object({ commands: z.array(Command) }).meta({ id: 'CommandList' });
-export const CancelRequestList = z.object({ requests: z.array(CancelRequest) }).meta({ id: 'CancelRequestList' });
-export const CancelledRun = z.object({ run: Run, request: CancelRequest.nullable(), changed: z.boolean() }).meta({ id: 'CancelledRun' });
-export const CancelledCommand = z
-  .object({ command: Command, request: CancelRequest.nullable(), changed: z.boolean() })
-  .meta({ id: 'CancelledCommand' });
-export const CancelProgress = z.object({ stage: z.enum(CANCEL_STAGES) }).meta({ id: 'CancelProgress' });
-
-export const RunEventPage = z
-  .object({
-    events: z.array(RunEvent),
-    lastSeq: z.int().meta({ description: 'Of the run, not of this page' }),
-    terminalSeq: z.int().nullable().meta({ description: 'Sequence of terminal_status once the run has ended' }),
-    status: z.enum(RUN_STATES),
-  })
-  .meta({ id: 'RunEventPage' });

@@ -1,8 +1,8 @@
-import { Cancel } from '@runplane/contracts';
+import { Cancel, CancelledCommand } from '@runplane/contracts';
 import { inTransaction } from '@runplane/database';
 import { cancelCommand } from '@runplane/runs';
 import type { Route } from '..';
-import { CancelledCommand, CommandParams } from '../../http/schemas';
+import { CommandParams } from '../../http/schemas';
 
 export const cancelCommandRoute: Route = (app, { db }) => {
   app.route({

@@ -1,8 +1,8 @@
-import { LIST_ROWS_DEFAULT, LIST_ROWS_MAX } from '@runplane/contracts';
+import { CommandList, LIST_ROWS_DEFAULT, LIST_ROWS_MAX } from '@runplane/contracts';
 import { listCommands } from '@runplane/runs';
 import { z } from 'zod';
 import type { Route } from '..';
-import { afterSeq, CommandList, queryInt, RunParams } from '../../http/schemas';
+import { afterSeq, queryInt, RunParams } from '../../http/schemas';
 
 export const listCommandsRoute: Route = (app, { db }) => {
   app.route({

@@ -1,8 +1,8 @@
-import { EVENT_LIST_ROWS_DEFAULT, EVENT_LIST_ROWS_MAX } from '@runplane/contracts';
+import { EVENT_LIST_ROWS_DEFAULT, EVENT_LIST_ROWS_MAX, RunEventPage } from '@runplane/contracts';
 import { waitForRunEvents } from '@runplane/runs';
 import { z } from 'zod';
 import type { Route } from '..';
-import { afterSeq, queryInt, RunEventPage, RunParams, wait } from '../../http/schemas';
+import { afterSeq, queryInt, RunParams, wait } from '../../http/schemas';
 
 export const listRunEventsRoute: Route = (app, { db, waiters }) => {
   app.route({

@@ -1,7 +1,7 @@
-import { AcknowledgeCancel } from '@runplane/contracts';
+import { AcknowledgeCancel, CancelProgress } from '@runplane/contracts';
 import { createRuns } from '@runplane/runs';
 import type { Route } from '..';
-import { CancelProgress, RunParams } from '../../http/schemas';
+import { RunParams } from '../../http/schemas';
 
 export const acknowledgeCancelRoute: Route = (app, { db }) => {
   const { acknowledgeCancel } = createRuns(db);

@@ -1,8 +1,8 @@
-import { Cancel } from '@runplane/contracts';
+import { Cancel, CancelledRun } from '@runplane/contracts';
 import { inTransaction } from '@runplane/database';
 import { cancelRun } from '@runplane/runs';
 import type { Route } from '..';
-import { CancelledRun, RunParams } from '../../http/schemas';
+import { RunParams } from '../../http/schemas';
 
 export const cancelRunRoute: Route = (app, { db }) => {
   app.route({

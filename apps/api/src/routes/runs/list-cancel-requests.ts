@@ -1,6 +1,7 @@
+import { CancelRequestList } from '@runplane/contracts';
 import { listCancelRequests } from '@runplane/runs';
 import type { Route } from '..';
-import { CancelRequestList, RunParams } from '../../http/schemas';
+import { RunParams } from '../../http/schemas';
 
 export const listCancelRequestsRoute: Route = (app, { db }) => {
   app.route({

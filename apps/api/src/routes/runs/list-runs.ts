@@ -1,8 +1,8 @@
-import { identifier, RUN_LIST_ROWS_DEFAULT, RUN_LIST_ROWS_MAX, RUN_STATES } from '@runplane/contracts';
+import { identifier, RUN_LIST_ROWS_DEFAULT, RUN_LIST_ROWS_MAX, RUN_STATES, RunList } from '@runplane/contracts';
 import { listRuns } from '@runplane/runs';
 import { z } from 'zod';
 import type { Route } from '..';
-import { queryInt, queryList, RunList } from '../../http/schemas';
+import { queryInt, queryList } from '../../http/schemas';
 
 const Query = z.strictObject({
   status: queryList(RUN_STATES).optional().meta({ description: 'One or several, with commas' }),
