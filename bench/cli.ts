@@ -2,6 +2,7 @@
 import { Command, InvalidArgumentError } from 'commander';
 import { appendExpectations, runAppendBench } from './append/run';
 import { expectationLine, isMet, tableOf, writeJson, type Expectation } from './support/result';
+import { runWaitersBench, waitersExpectations } from './waiters/run';
 
 const program = new Command('npm run bench --')
   .description(
@@ -32,6 +33,26 @@ program
     console.log(`\n${tableOf(results)}\n`);
     if (json !== undefined) await writeJson(json, results);
     judge(appendExpectations(results), check === true);
+  });
+
+interface WaitersOptions {
+  readonly waiters: number;
+  readonly runs: number;
+  readonly changes: number;
+  readonly check?: true;
+}
+
+program
+  .command('waiters')
+  .description('what long polls and live streams of one process hold while they wait, and how soon a change wakes them')
+  .option('--waiters <n>', 'half of them poll, half follow a stream; a multiple of twice the runs', positive, 2_000)
+  .option('--runs <n>', 'how many runs they wait for', positive, 200)
+  .option('--changes <n>', 'events that are sent to measure the wake-up', positive, 100)
+  .option('--check', 'exit with 1 when an expectation is not met')
+  .action(async ({ check, ...bench }: WaitersOptions) => {
+    const results = await runWaitersBench({ ...bench, say: progress });
+    console.log(`\n${tableOf(results)}\n`);
+    judge(waitersExpectations(results), check === true);
   });
 
 void program.parseAsync().catch((error: unknown) => {

@@ -7,7 +7,11 @@ import { prepareHand } from './hand';
 import { prepareOriginal } from './original';
 import { prepareOurs } from './ours';
 
-const CASES: readonly { name: string; perCall: number; prepare: (setting: CaseSetting, perCall: number) => Promise<AppendCase> }[] = [
+export const APPEND_CASES: readonly {
+  name: string;
+  perCall: number;
+  prepare: (setting: CaseSetting, perCall: number) => Promise<AppendCase>;
+}[] = [
   { name: 'floor', perCall: 1, prepare: prepareFloor },
   { name: 'ours', perCall: 1, prepare: prepareOurs },
   { name: 'ours', perCall: 10, prepare: prepareOurs },
@@ -41,7 +45,7 @@ export async function runAppendBench(bench: AppendBench): Promise<Result[]> {
 async function compare({ url, admin }: BenchStore, callers: number, { cases, rounds, seconds, say }: AppendBench): Promise<Result[]> {
   const made: { appendCase: AppendCase; contestant: Contestant }[] = [];
   try {
-    for (const { name, perCall, prepare } of CASES.filter(({ name }) => name === 'floor' || (cases?.includes(name) ?? true))) {
+    for (const { name, perCall, prepare } of APPEND_CASES.filter(({ name }) => name === 'floor' || (cases?.includes(name) ?? true))) {
       const appendCase = await prepare({ url, admin, callers }, perCall);
       made.push({ appendCase, contestant: { name, perCall, callers: appendCase.callers, calls: 0 } });
     }
@@ -62,7 +66,8 @@ async function compare({ url, admin }: BenchStore, callers: number, { cases, rou
   }
 }
 
-function assertWritten({ name, perCall, calls }: Contestant, rows: Readonly<Record<string, number>>): void {
+/** Fails a benchmark whose rows are not those that its calls were told of. */
+export function assertWritten({ name, perCall, calls }: Contestant, rows: Readonly<Record<string, number>>): void {
   const expected = calls * perCall;
   const wrong = Object.entries(rows).filter(([, count]) => count !== expected);
   if (wrong.length === 0) return;

@@ -30,11 +30,11 @@ export function resultsOf(measured: readonly Measured[], floor: string): Result[
 export const writeJson = (file: string, results: readonly Result[]): Promise<void> =>
   writeFile(file, `${JSON.stringify(results, null, 2)}\n`);
 
-const COLUMNS = ['case', 'callers', 'perCall', 'perSecond', 'p50Ms', 'p99Ms', 'ratio'] as const;
-
-export function tableOf(results: readonly Result[]): string {
-  const lines = [COLUMNS.map(String), ...results.map((result) => COLUMNS.map((column) => shown(result[column])))];
-  const widths = COLUMNS.map((_, i) => Math.max(...lines.map((line) => line[i]?.length ?? 0)));
+/** Columns in the order of the first row's keys. */
+export function tableOf(rows: readonly object[]): string {
+  const columns = Object.keys(rows[0] ?? {});
+  const lines = [columns, ...rows.map((row) => columns.map((column) => shown((row as Record<string, string | number>)[column] ?? '')))];
+  const widths = columns.map((_, i) => Math.max(...lines.map((line) => line[i]?.length ?? 0)));
   return lines
     .map((line) => line.map((cell, i) => (i === 0 ? cell.padEnd(widths[i] ?? 0) : cell.padStart(widths[i] ?? 0))).join('  '))
     .join('\n');
@@ -47,11 +47,15 @@ const round = (value: number, digits: number): number => Number(value.toFixed(di
 /** What the project promises of a benchmark, judged by its results. */
 export interface Expectation {
   readonly what: string;
-  readonly atLeast: number;
   readonly found: number;
+  readonly atLeast?: number;
+  readonly atMost?: number;
 }
 
-export const isMet = ({ atLeast, found }: Expectation): boolean => found >= atLeast;
+export const isMet = ({ found, atLeast = -Infinity, atMost = Infinity }: Expectation): boolean => found >= atLeast && found <= atMost;
 
-export const expectationLine = (expectation: Expectation): string =>
-  `${isMet(expectation) ? 'met    ' : 'NOT MET'}  ${expectation.what}: ${expectation.found.toFixed(2)}, expected at least ${expectation.atLeast}`;
+export function expectationLine(expectation: Expectation): string {
+  const { what, found, atLeast, atMost } = expectation;
+  const bound = atLeast === undefined ? `at most ${atMost}` : `at least ${atLeast}`;
+  return `${isMet(expectation) ? 'met    ' : 'NOT MET'}  ${what}: ${found.toFixed(2)}, expected ${bound}`;
+}
