@@ -60,6 +60,7 @@ export function claimDueSql(
   claim: { owner: string; leaseMs: number; limit: number; orderBy: Sql; returning: Sql; where?: Sql | undefined },
 ): Sql {
   const claimable = [...table.openStates, table.claimedState].map((state) => word(table, state));
+  // The limit is part of the text: a plan for any limit would read and sort the whole backlog.
   // The sub-select makes the clock one value, which an index condition can use; the bare function would look at every waiting row.
   // MATERIALIZED keeps a plan from running the limited part more than once.
   return sql`WITH due AS MATERIALIZED (
@@ -70,7 +71,7 @@ export function claimDueSql(
          AND ready_at <= (SELECT runplane.app_now())
          ${claim.where === undefined ? emptySql : sql`AND (${claim.where})`}
        ORDER BY ${claim.orderBy}
-       LIMIT ${claim.limit}::int
+       LIMIT ${count(claim.limit)}
          FOR NO KEY UPDATE SKIP LOCKED
     ), locked AS MATERIALIZED (
       SELECT ${keyColumns(table)}, runplane.app_now() AS now FROM due

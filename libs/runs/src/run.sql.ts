@@ -1,5 +1,5 @@
 import { RUN_STATES, RUNNER_LOST_POLICIES, type JsonObject, type JsonValue, type Partition, type Run, type RunnerLostPolicy } from '@runplane/contracts';
-import { column, insertedRow, maybeRow, rows, sql, takingLock, type SqlExecutor, type Stream, type Tx } from '@runplane/database';
+import { column, insertedRow, joinSql, maybeRow, rows, sql, takingLock, type SqlExecutor, type Stream, type Tx } from '@runplane/database';
 import { z } from 'zod';
 
 export interface RunKey {
@@ -155,17 +155,21 @@ export interface RunPlace {
 /** One page of runs, last changed first. */
 export async function listRunsPage(on: SqlExecutor, filter: RunFilter, { after, limit }: { after: RunPlace | undefined; limit: number }): Promise<Run[]> {
   const { tenantId, statuses, projectId, sessionId, backendProfile } = filter;
+  // Only the conditions that are asked for stand in the text: one that is there but may be off keeps a prepared plan from using the index.
+  const conditions = [
+    sql`r.tenant_id = ${tenantId}::text`,
+    ...(statuses === undefined ? [] : [sql`r.status::text = ANY (${[...statuses]}::text[])`]),
+    ...(projectId === undefined ? [] : [sql`r.project_id = ${projectId}::text`]),
+    ...(sessionId === undefined ? [] : [sql`r.session_id = ${sessionId}::text`]),
+    ...(backendProfile === undefined ? [] : [sql`r.backend_profile = ${backendProfile}::text`]),
+    ...(after === undefined ? [] : [sql`(r.updated_at, r.id) < (${after.updatedAt}::timestamptz, ${after.id}::text)`]),
+  ];
   const found = await rows(
     on,
     ReadRow,
     sql`
     SELECT ${COLUMNS}, ${LEASE} FROM runplane.runs r
-    WHERE r.tenant_id = ${tenantId}::text
-      AND (${statuses === undefined}::bool OR r.status::text = ANY (${[...(statuses ?? [])]}::text[]))
-      AND (${projectId ?? null}::text IS NULL OR r.project_id = ${projectId ?? null}::text)
-      AND (${sessionId ?? null}::text IS NULL OR r.session_id = ${sessionId ?? null}::text)
-      AND (${backendProfile ?? null}::text IS NULL OR r.backend_profile = ${backendProfile ?? null}::text)
-      AND (${after === undefined}::bool OR (r.updated_at, r.id) < (${after?.updatedAt ?? null}::timestamptz, ${after?.id ?? null}::text))
+    WHERE ${joinSql(conditions, ' AND ')}
     ORDER BY r.updated_at DESC, r.id DESC
     LIMIT ${limit}::int`,
   );

@@ -1,0 +1,251 @@
+import pg from 'pg';
+import type { Db, Sql } from '@runplane/database';
+import { openClient, useDatabase } from '@runplane/database/testing';
+import { readFeed } from '@runplane/outbox';
+import {
+  appendRunEvents,
+  claimDispatchIntents,
+  claimRun,
+  heartbeat,
+  listRunEvents,
+  listRuns,
+  sweepLostRunnersOnce,
+  sweepCancelDeadlinesOnce,
+  failUnclaimedRunsOnce,
+} from '@runplane/runs';
+import { aClaimedRun, aRun, makeTenants, message, TENANT } from '@runplane/runs/testing';
+
+// Plans that cannot flip: each hot statement, as operations send it, on an empty store and on a filled one, planned for its parameters and for
+// any (a prepared statement may get either). What counts is how many pages it touches, whatever the size of the store.
+// PLAN_ROWS=1000000 npx jest plans: the same on a million rows (minutes).
+
+const ROWS = Number(process.env['PLAN_ROWS'] ?? 10_000);
+/** Of 8 kB. The largest is a claim of ten intents, with 220; a scan of a filled table needs more, and grows with it. */
+const PAGES_MAX = 300;
+
+jest.setTimeout(ROWS > 100_000 ? 1_200_000 : 60_000);
+const t = useDatabase({ checkInvariants: false });
+const tenantId = TENANT;
+
+/** The store handle with a record of its statements. */
+function recording(): { db: Db; statements: Sql[] } {
+  const statements: Sql[] = [];
+  const recorder = {
+    query: (statement: Sql) => {
+      statements.push(statement);
+      return t.db.sql.query(statement);
+    },
+  };
+  return { db: { ...t.db, sql: recorder, lane: recorder }, statements };
+}
+
+// Not run_leases: it has a row for each run that is held now, and an index on its end would cost every renewal its in-page update.
+const BIG_TABLES = ['runs', 'run_events', 'outbox_events', 'commands', 'dispatch_intents', 'sessions'];
+
+interface PlanNode {
+  readonly 'Node Type': string;
+  readonly 'Relation Name'?: string;
+  readonly 'Index Name'?: string;
+  readonly 'Shared Hit Blocks'?: number;
+  readonly 'Shared Read Blocks'?: number;
+  readonly Plans?: readonly PlanNode[];
+}
+const nodesOf = (plan: PlanNode): PlanNode[] => [plan, ...(plan.Plans ?? []).flatMap(nodesOf)];
+const scansOf = (plan: PlanNode): string[] =>
+  nodesOf(plan).flatMap((node) =>
+    node['Node Type'] === 'Seq Scan' && BIG_TABLES.includes(node['Relation Name'] ?? '') ? [node['Relation Name'] ?? ''] : [],
+  );
+const pagesOf = (plan: PlanNode): number => (plan['Shared Hit Blocks'] ?? 0) + (plan['Shared Read Blocks'] ?? 0);
+
+function literal(value: unknown): string {
+  if (value === null) return 'NULL';
+  if (Array.isArray(value))
+    return pg.escapeLiteral(`{${value.map((each) => (each === null ? 'NULL' : JSON.stringify(String(each)))).join(',')}}`);
+  return pg.escapeLiteral(String(value));
+}
+
+/** Runs a statement for its plan and rolls it back. */
+async function explain(statement: Sql, settings: Record<string, string>): Promise<PlanNode> {
+  const client = await openClient(t.url);
+  try {
+    await client.query('BEGIN');
+    for (const [name, value] of Object.entries(settings)) await client.query(`SET LOCAL ${name} = ${value}`);
+    await client.query(`PREPARE explained AS ${statement.text}`);
+    const values = statement.values.length === 0 ? '' : `(${statement.values.map(literal).join(', ')})`;
+    const { rows } = await client.query(`EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON) EXECUTE explained ${values}`);
+    return rows[0]['QUERY PLAN'][0].Plan as PlanNode;
+  } finally {
+    await client.end(); // rolls back
+  }
+}
+
+interface Hot {
+  /** Calls the operation; the first of its statements that matches is meant. */
+  readonly call: (db: Db) => Promise<unknown>;
+  readonly statement: RegExp;
+  /** The index that must serve it on a filled store. */
+  readonly index?: string;
+}
+
+let claimed: Awaited<ReturnType<typeof aClaimedRun>>;
+const claimedKey = () => ({ tenantId, runId: claimed.run.id });
+const deepest: { runs?: string | undefined; feed?: string | undefined } = {};
+
+const HOT: Record<string, Hot> = {
+  'append run events': {
+    call: (db) => appendRunEvents(db, { ...claimedKey(), epoch: claimed.epoch, events: [message('x')] }),
+    statement: /INSERT INTO runplane.run_events/,
+    index: 'runs_pkey',
+  },
+  'claim a run': {
+    call: async (db) => claimRun(db, { tenantId, runId: (await aRun(t.db)).id, runnerId: 'r1' }),
+    statement: /INSERT INTO runplane.run_leases/,
+    index: 'runs_pkey',
+  },
+  'renew a lease': {
+    call: (db) => heartbeat(db, { ...claimedKey(), epoch: claimed.epoch }),
+    statement: /UPDATE runplane.run_leases/,
+    index: 'run_leases_pkey',
+  },
+  'tell a runner its news': {
+    call: (db) => heartbeat(db, { ...claimedKey(), epoch: claimed.epoch }),
+    statement: /cancelledCommands/,
+    index: 'commands_tenant_id_run_id_seq_key',
+  },
+  'claim due dispatch intents': {
+    call: (db) => claimDispatchIntents(db, { owner: 'd1', limit: 10 }),
+    statement: /SKIP LOCKED/,
+    index: 'dispatch_intents_due',
+  },
+  'read a page of a run’s events': {
+    call: (db) => listRunEvents(db, { ...claimedKey(), afterSeq: Math.floor(ROWS / 2), limit: 100 }),
+    statement: /seq >/,
+    index: 'run_events_pkey',
+  },
+  'find the end of a run’s log': {
+    call: (db) => listRunEvents(db, { ...claimedKey(), afterSeq: 0 }),
+    statement: /terminalSeq/,
+    index: 'runs_pkey',
+  },
+  'find the end of an ended run’s log': {
+    call: (db) => listRunEvents(db, { tenantId, runId: 'r1', afterSeq: 0 }).catch(() => undefined),
+    statement: /terminalSeq/,
+    index: 'run_events_pkey',
+  },
+  'read the first page of runs': {
+    call: (db) => listRuns(db, { tenantId }),
+    statement: /ORDER BY r.updated_at/,
+    index: 'runs_tenant_id_updated_at_id_idx',
+  },
+  'read a late page of runs': {
+    call: (db) => listRuns(db, { tenantId, cursor: deepest.runs }),
+    statement: /ORDER BY r.updated_at/,
+    index: 'runs_tenant_id_updated_at_id_idx',
+  },
+  'read a page of the feed': {
+    call: (db) => readFeed(db.sql, { tenantId: undefined, after: deepest.feed, limit: 50 }),
+    statement: /feed_horizon/,
+    index: 'outbox_events_pkey',
+  },
+  'find ended leases': { call: (db) => sweepLostRunnersOnce(db, { limit: 1 }), statement: /run_leases\s+WHERE expires_at/ },
+  'find overdue cancels of runs': {
+    call: (db) => sweepCancelDeadlinesOnce(db, { limit: 1 }),
+    statement: /status = 'cancelling'/,
+    index: 'runs_cancel_deadline_at_id_idx',
+  },
+  'find overdue cancels of commands': {
+    call: (db) => sweepCancelDeadlinesOnce(db, { limit: 1 }),
+    statement: /FROM runplane.commands\s+WHERE cancel_deadline_at/,
+    index: 'commands_cancel_deadline_at_id_idx',
+  },
+  'find unclaimed runs': {
+    call: (db) => failUnclaimedRunsOnce(db, { limit: 1 }),
+    statement: /claim_deadline_at IS NOT NULL/,
+    index: 'runs_claim_deadline_at_id_idx',
+  },
+};
+
+async function statementOf({ call, statement }: Hot): Promise<Sql> {
+  const { db, statements } = recording();
+  await call(db);
+  const found = statements.find(({ text }) => statement.test(text));
+  if (found === undefined) throw new Error(`none of ${statements.length} statements matches ${String(statement)}`);
+  return found;
+}
+
+const PLANNING = [
+  ['its parameters', { plan_cache_mode: 'force_custom_plan' }],
+  ['any parameters', { plan_cache_mode: 'force_generic_plan' }],
+] as const;
+
+beforeAll(async () => {
+  await makeTenants(t.db);
+  claimed = await aClaimedRun(t.db);
+});
+
+describe('on an empty store', () => {
+  test.each(Object.entries(HOT))('%s can use indexes', async (_name, hot) => {
+    const plan = await explain(await statementOf(hot), { enable_seqscan: 'off' });
+    expect(scansOf(plan)).toEqual([]);
+  });
+});
+
+describe(`on a store of ${ROWS} of everything`, () => {
+  beforeAll(fill);
+
+  describe.each(PLANNING)('planned for %s', (_planning, settings) => {
+    test.each(Object.entries(HOT))('%s', async (_name, hot) => {
+      const plan = await explain(await statementOf(hot), settings);
+      expect(scansOf(plan)).toEqual([]);
+      if (hot.index !== undefined) expect(nodesOf(plan).map((node) => node['Index Name'])).toContain(hot.index);
+      expect(pagesOf(plan)).toBeLessThan(PAGES_MAX);
+    });
+  });
+});
+
+/** Ended runs and due, waiting and past work, as a store has it after a while. Rows alone: no operation would need so much time. */
+async function fill(): Promise<void> {
+  const run = (text: string) =>
+    t.db.pool.query({
+      text,
+      values: [tenantId, ROWS, claimed.run.id].slice(0, Math.max(...[...text.matchAll(/\$(\d)/g)].map(([, n]) => Number(n)))),
+    });
+  const client = t.db.pool;
+  await run(
+    `INSERT INTO runplane.sessions (tenant_id, session_id, project_id, backend_profile, partition_key, shard) SELECT $1, 's' || i, 'p', 'b', 'k', i % 32 FROM generate_series(1, $2::int) i`,
+  );
+  await run(`INSERT INTO runplane.runs (tenant_id, id, project_id, session_id, workspace_ref, provider_id, backend_profile, execution_policy, input_hash, hash_version, status, claimed_by, claim_epoch,
+      finished_at, max_attempts, on_runner_lost, partition_key, shard, updated_at, last_command_seq, last_event_seq, cancel_request_id, cancel_requested_at, cancel_reason, cancel_deadline_at, claim_deadline_at)
+    SELECT $1, 'r' || i, 'p', 's' || i, '{}', 'd', 'b', '{}', 'h', 1, s.status::runplane.run_state, CASE WHEN s.status IN ('claimed', 'cancelling') THEN 'x' END, 1,
+      CASE WHEN s.status = 'completed' THEN now() END, 3, 'fail', 'k', i % 32, now() - i * interval '1 s', 1, 5,
+      CASE WHEN s.status = 'cancelling' THEN 'q' END, CASE WHEN s.status = 'cancelling' THEN now() END, CASE WHEN s.status = 'cancelling' THEN 'r' END,
+      CASE WHEN s.status = 'cancelling' THEN now() + (i + 3600) * interval '1 s' END, CASE WHEN s.status = 'pending' THEN now() + (i + 3600) * interval '1 s' END
+    FROM generate_series(1, $2::int) i, LATERAL (SELECT (ARRAY['completed', 'completed', 'completed', 'completed', 'completed', 'completed', 'completed', 'claimed', 'cancelling', 'pending'])[i % 10 + 1] AS status) s`);
+  await run(`INSERT INTO runplane.run_leases (tenant_id, run_id, runner_id, epoch, expires_at, heartbeat_at)
+    SELECT $1, id, 'x', 1, now() + interval '1 hour', now() FROM runplane.runs WHERE status IN ('claimed', 'cancelling') AND id NOT LIKE 'run%' AND $2::int > 0 ORDER BY id LIMIT 5000`);
+  await run(`INSERT INTO runplane.commands (tenant_id, id, run_id, session_id, seq, type, payload, payload_hash, hash_version, idempotency_key, state, finished_at, cancel_deadline_at)
+    SELECT $1, 'c' || i, 'r' || i, 's' || i, 1, 'turn', '{}', 'h', 1, 'k', CASE WHEN i % 10 < 7 THEN 'completed' ELSE 'pending' END::runplane.command_state, CASE WHEN i % 10 < 7 THEN now() END,
+      CASE WHEN i % 10 = 9 THEN now() + (i + 3600) * interval '1 s' END FROM generate_series(1, $2::int) i`);
+  await run(`INSERT INTO runplane.dispatch_intents (tenant_id, id, run_id, command_id, kind, input, input_hash, hash_version, state, runner_job_id, dispatch_outcome, finished_at, ready_at)
+    SELECT $1, 'i' || i, 'r' || i, 'c' || i, 'runner-job', '{}', 'h', 1, CASE WHEN i % 5 = 0 THEN 'pending' ELSE 'dispatched' END::runplane.intent_state, 'j' || i,
+      CASE WHEN i % 5 = 0 THEN NULL ELSE 'created' END::runplane.dispatch_outcome, CASE WHEN i % 5 = 0 THEN NULL ELSE now() END, now() + (i - $2::int / 2) * interval '1 s' FROM generate_series(1, $2::int) i`);
+  // One long run, and a few events of every other.
+  await run(
+    `INSERT INTO runplane.run_events (tenant_id, run_id, seq, id, type, payload, is_output) SELECT $1, $3, 1000 + i, 'e' || i, 'assistant_message', '{"text":"x"}', true FROM generate_series(1, $2::int) i`,
+  );
+  await run(`INSERT INTO runplane.run_events (tenant_id, run_id, seq, id, type, payload, is_output)
+    SELECT $1, 'r' || i, n, 'e' || i || '-' || n, CASE n WHEN 5 THEN 'terminal_status' ELSE 'assistant_message' END, '{"text":"x"}', true FROM generate_series(1, $2::int) i, generate_series(1, 5) n`);
+  await run(`INSERT INTO runplane.outbox_events (tx, shard, partition_key, tenant_id, stream, stream_id, sequence, type, event_id, data)
+    SELECT 100 + i / 10, i % 32, 'k', $1, 'run', $3, 1000 + i, 'assistant_message', 'e' || i, '{"text":"x"}' FROM generate_series(1, $2::int) i`);
+  await client.query('VACUUM ANALYZE');
+  const middle = await t.db.pool.query(`SELECT runplane.wire_time(updated_at) FROM runplane.runs WHERE id = $1`, [
+    `r${Math.floor(ROWS * 0.9)}`,
+  ]);
+  expect(middle.rows).toHaveLength(1);
+  for (let page = 0, cursor: string | undefined; page < Math.min(ROWS / 100 - 5, 95); page += 1) {
+    cursor = (await listRuns(t.db, { tenantId, limit: 100, cursor })).cursor ?? undefined;
+    deepest.runs = cursor;
+  }
+  const first = await readFeed(t.db.sql, { tenantId: undefined, limit: 200 });
+  deepest.feed = first.cursor;
+}
