@@ -5,7 +5,11 @@ import { transformSync } from '@swc/core';
 /** The module itself, from its source: no build can be stale. It imports nothing. */
 function readStates() {
   const source = readFileSync(new URL('../libs/contracts/src/states.ts', import.meta.url), 'utf8');
-  const { code } = transformSync(source, { swcrc: false, module: { type: 'commonjs' }, jsc: { target: 'es2022', parser: { syntax: 'typescript' } } });
+  const { code } = transformSync(source, {
+    swcrc: false,
+    module: { type: 'commonjs' },
+    jsc: { target: 'es2022', parser: { syntax: 'typescript' } },
+  });
   const exports = {};
   new Function('exports', code)(exports);
   return exports;
@@ -30,7 +34,8 @@ const MACHINES = [
     title: 'Dispatch intent',
     states: 'INTENT_STATES',
     transitions: 'INTENT_TRANSITIONS',
-    about: 'Column `dispatch_intents.state`. Born `pending` with its command, or by the requeue of a run. `dispatching` is held by one dispatcher under an epoch and a lease.',
+    about:
+      'Column `dispatch_intents.state`. Born `pending` with its command, or by the requeue of a run. `dispatching` is held by one dispatcher under an epoch and a lease.',
   },
   {
     title: 'Session',
@@ -42,7 +47,8 @@ const MACHINES = [
     title: 'Cancel request',
     states: 'CANCEL_STAGES',
     transitions: 'CANCEL_STAGE_TRANSITIONS',
-    about: 'Column `cancel_requests.stage`; each stage is also an event `cancel-<stage>` of the run. `fenced`: the holder was cut off without an answer.',
+    about:
+      'Column `cancel_requests.stage`; each stage is also an event `cancel-<stage>` of the run. `fenced`: the holder was cut off without an answer.',
   },
 ];
 
@@ -50,7 +56,11 @@ function printMachine(module, { title, states, transitions, about }) {
   const table = module[transitions];
   const moves = module[states].flatMap((from) => Object.entries(table[from]).map(([to, by]) => ({ from, to, by })));
   const finals = module[states].filter((state) => Object.keys(table[state]).length === 0);
-  const diagram = [`[*] --> ${module[states][0]}`, ...moves.map(({ from, to }) => `${from} --> ${to}`), ...finals.map((state) => `${state} --> [*]`)];
+  const diagram = [
+    `[*] --> ${module[states][0]}`,
+    ...moves.map(({ from, to }) => `${from} --> ${to}`),
+    ...finals.map((state) => `${state} --> [*]`),
+  ];
   return `## ${title}
 
 ${about}

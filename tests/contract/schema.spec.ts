@@ -44,29 +44,33 @@ const MACHINES = {
 /** Parts of operations that the tables name where the state is really moved, and their files. */
 const INNER_OPERATIONS: Record<string, string> = { closeRun: 'libs/runs/src/close-run.ts' };
 
-describe.each(Object.entries(MACHINES))('the state machine of a %s', (_name, [states, table]: readonly [readonly string[], Record<string, Record<string, readonly string[]>>]) => {
-  const moves = Object.entries(table).flatMap(([from, targets]) => Object.entries(targets).map(([to, by]) => ({ from, to, by })));
+describe.each(Object.entries(MACHINES))(
+  'the state machine of a %s',
+  (_name, [states, table]: readonly [readonly string[], Record<string, Record<string, readonly string[]>>]) => {
+    const moves = Object.entries(table).flatMap(([from, targets]) => Object.entries(targets).map(([to, by]) => ({ from, to, by })));
 
-  test('has a row for each state, and leads to states only', () => {
-    expect(Object.keys(table)).toEqual([...states]);
-    expect(moves.filter(({ to }) => !states.includes(to))).toEqual([]);
-  });
+    test('has a row for each state, and leads to states only', () => {
+      expect(Object.keys(table)).toEqual([...states]);
+      expect(moves.filter(({ to }) => !states.includes(to))).toEqual([]);
+    });
 
-  test('reaches each state from the first', () => {
-    const reached = new Set([states[0]]);
-    for (let size = 0; size !== reached.size; ) {
-      size = reached.size;
-      for (const { from, to } of moves) if (reached.has(from)) reached.add(to);
-    }
-    expect([...states].filter((state) => !reached.has(state))).toEqual([]);
-  });
+    test('reaches each state from the first', () => {
+      const reached = new Set([states[0]]);
+      for (let size = 0; size !== reached.size;) {
+        size = reached.size;
+        for (const { from, to } of moves) if (reached.has(from)) reached.add(to);
+      }
+      expect([...states].filter((state) => !reached.has(state))).toEqual([]);
+    });
 
-  test('names operations that exist', () => {
-    const unknown = moves.flatMap(({ by }) => by).filter((name) => !(name in runs) && !(name in INNER_OPERATIONS));
-    expect(unknown).toEqual([]);
-    for (const [name, file] of Object.entries(INNER_OPERATIONS)) expect(readFileSync(path.join(root, file), 'utf8')).toContain(`export async function ${name}(`);
-  });
-});
+    test('names operations that exist', () => {
+      const unknown = moves.flatMap(({ by }) => by).filter((name) => !(name in runs) && !(name in INNER_OPERATIONS));
+      expect(unknown).toEqual([]);
+      for (const [name, file] of Object.entries(INNER_OPERATIONS))
+        expect(readFileSync(path.join(root, file), 'utf8')).toContain(`export async function ${name}(`);
+    });
+  },
+);
 
 test('docs/state-machines.md is what scripts/print-states.mjs prints', () => {
   const printed = execFileSync(process.execPath, ['scripts/print-states.mjs'], { cwd: root, encoding: 'utf8' });
@@ -80,12 +84,36 @@ test('the rules that hold whoever writes stand in the database under their names
   expect(checks.every(({ valid }) => valid)).toBe(true);
   expect([...checks.map(({ name }) => name), ...(await rulesOfRuns()).keys()]).toEqual(
     expect.arrayContaining([
-      'api_keys_hash_is_sha256', 'commands_acknowledged_has_time', 'commands_failure_matches_state', 'commands_finished_at_matches_state', 'commands_seq_positive',
-      'commands_turn_and_steer_have_key', 'commands_type_is_simple', 'dispatch_intents_finished_at_matches_state', 'dispatch_intents_holder_matches_state',
-      'dispatch_intents_outcome_matches_state', 'outbox_events_shard_in_range', 'run_events_seq_positive', 'run_leases_epoch_positive', 'runs_cancel_is_whole',
-      'runs_cancelling_has_deadline', 'runs_counters_not_negative', 'runs_failure_matches_status', 'runs_finished_at_matches_status', 'runs_holder_matches_status',
-      'runs_id_is_short', 'runs_max_attempts_in_range', 'runs_shard_in_range', 'sessions_active_pair_is_whole', 'sessions_id_is_short', 'sessions_metadata_is_object',
-      'sessions_running_means_active', 'sessions_shard_in_range', 'store_has_one_row', 'tenants_id_is_simple', 'tenants_settings_is_object',
+      'api_keys_hash_is_sha256',
+      'commands_acknowledged_has_time',
+      'commands_failure_matches_state',
+      'commands_finished_at_matches_state',
+      'commands_seq_positive',
+      'commands_turn_and_steer_have_key',
+      'commands_type_is_simple',
+      'dispatch_intents_finished_at_matches_state',
+      'dispatch_intents_holder_matches_state',
+      'dispatch_intents_outcome_matches_state',
+      'outbox_events_shard_in_range',
+      'run_events_seq_positive',
+      'run_leases_epoch_positive',
+      'runs_cancel_is_whole',
+      'runs_cancelling_has_deadline',
+      'runs_counters_not_negative',
+      'runs_failure_matches_status',
+      'runs_finished_at_matches_status',
+      'runs_holder_matches_status',
+      'runs_id_is_short',
+      'runs_max_attempts_in_range',
+      'runs_shard_in_range',
+      'sessions_active_pair_is_whole',
+      'sessions_id_is_short',
+      'sessions_metadata_is_object',
+      'sessions_running_means_active',
+      'sessions_shard_in_range',
+      'store_has_one_row',
+      'tenants_id_is_simple',
+      'tenants_settings_is_object',
     ]),
   );
 });
@@ -102,7 +130,10 @@ test('the final states of the rules are those of the tables', async () => {
   const definitions = await rowsOf<{ name: string; definition: string }>(
     `SELECT conname AS name, pg_get_constraintdef(oid) AS definition FROM pg_constraint WHERE conname ~ '_finished_at_matches_state$'`,
   );
-  const finishedRuns = { name: 'runs_finished_at_matches_status', definition: (await rulesOfRuns()).get('runs_finished_at_matches_status') ?? '' };
+  const finishedRuns = {
+    name: 'runs_finished_at_matches_status',
+    definition: (await rulesOfRuns()).get('runs_finished_at_matches_status') ?? '',
+  };
   const words = Object.fromEntries(
     [...definitions, finishedRuns].map(({ name, definition }) => [name, [...definition.matchAll(/'(\w+)'/g)].map(([, word]) => word)]),
   );
@@ -126,7 +157,9 @@ test.each([
   ['outbox_events_pkey', /\(tx, "position"\)/],
   ['api_keys_key_hash_key', /\(key_hash\)/],
 ])('%s is unique over its columns', async (name, definition) => {
-  const [index] = await rowsOf<{ indexdef: string }>(`SELECT indexdef FROM pg_indexes WHERE schemaname = 'runplane' AND indexname = '${name}'`);
+  const [index] = await rowsOf<{ indexdef: string }>(
+    `SELECT indexdef FROM pg_indexes WHERE schemaname = 'runplane' AND indexname = '${name}'`,
+  );
   expect(index?.indexdef).toMatch(/^CREATE UNIQUE INDEX/);
   expect(index?.indexdef).toMatch(definition);
 });
@@ -166,5 +199,8 @@ test.each([
 ])('%s refuses a run whoever writes it', async (rule, set) => {
   await makeTenants(t.db);
   const { id } = await aRun(t.db);
-  await expect(t.db.pool.query(`UPDATE runplane.runs SET ${set} WHERE id = '${id}'`)).rejects.toMatchObject({ code: '23514', constraint: rule });
+  await expect(t.db.pool.query(`UPDATE runplane.runs SET ${set} WHERE id = '${id}'`)).rejects.toMatchObject({
+    code: '23514',
+    constraint: rule,
+  });
 });

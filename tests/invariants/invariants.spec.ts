@@ -11,7 +11,19 @@ const tenantId = TENANT;
 const completed = { terminalStatus: 'completed' } as const;
 
 /** Ids of a small world that keeps every invariant. */
-const world = { done: '', doneCommand: '', open: '', openCommand: '', pending: '', pendingCommand: '', cancelling: '', half: '', halfCommand: '', first: '', second: '' };
+const world = {
+  done: '',
+  doneCommand: '',
+  open: '',
+  openCommand: '',
+  pending: '',
+  pendingCommand: '',
+  cancelling: '',
+  half: '',
+  halfCommand: '',
+  first: '',
+  second: '',
+};
 let on: pg.Client;
 
 beforeAll(async () => {
@@ -27,7 +39,8 @@ beforeAll(async () => {
 
   const open = await aClaimedTurn(t.db, 's-open');
   await appendRunEvents(t.db, { tenantId, runId: open.run.id, epoch: open.epoch, events: [message('x'), tool] });
-  for (const key of ['n1', 'n2']) await runs.createCommand({ tenantId, runId: open.run.id, idempotencyKey: key, command: { type: 'note', payload: {} } });
+  for (const key of ['n1', 'n2'])
+    await runs.createCommand({ tenantId, runId: open.run.id, idempotencyKey: key, command: { type: 'note', payload: {} } });
 
   const pending = await aTurn(t.db, 's-pending');
   const cancelling = await aClaimedTurn(t.db, 's-cancelling');
@@ -41,8 +54,17 @@ beforeAll(async () => {
   const second = await aTurn(t.db, 's-two');
 
   Object.assign(world, {
-    done: done.run.id, doneCommand: done.command.id, open: open.run.id, openCommand: open.command.id, pending: pending.run.id, pendingCommand: pending.command.id,
-    cancelling: cancelling.run.id, half: half.run.id, halfCommand: half.command.id, first: first.run.id, second: second.run.id,
+    done: done.run.id,
+    doneCommand: done.command.id,
+    open: open.run.id,
+    openCommand: open.command.id,
+    pending: pending.run.id,
+    pendingCommand: pending.command.id,
+    cancelling: cancelling.run.id,
+    half: half.run.id,
+    halfCommand: half.command.id,
+    first: first.run.id,
+    second: second.run.id,
   });
   on = await openClient(t.url);
 });
@@ -53,7 +75,12 @@ test('a world that operations have made breaks nothing', async () => {
 });
 
 /** Writes an event past every guard, with its outbox row and the run's counters. */
-async function plantEvent(runId: string, type: string, payload: object, { commandId = null, epoch = null }: { commandId?: string | null; epoch?: number | null } = {}): Promise<void> {
+async function plantEvent(
+  runId: string,
+  type: string,
+  payload: object,
+  { commandId = null, epoch = null }: { commandId?: string | null; epoch?: number | null } = {},
+): Promise<void> {
   await on.query(
     `WITH r AS (UPDATE runplane.runs SET last_event_seq = last_event_seq + 1, last_tx = greatest(last_tx, runplane.feed_tx()) WHERE id = $1 RETURNING *),
      e AS (INSERT INTO runplane.run_events (tenant_id, run_id, seq, id, type, payload, command_id, is_output, producer_epoch)
@@ -92,132 +119,246 @@ interface Plant {
 
 // One for each branch of the checker; those of one invariant in its order.
 const PLANTS: readonly Plant[] = [
-  { invariant: 'LOG-1', says: /counts \d+ events/, plant: () => on.query(`UPDATE runplane.runs SET last_event_seq = last_event_seq + 1 WHERE id = $1`, [world.open]) },
   {
-    invariant: 'LOG-1', says: /and no row/,
+    invariant: 'LOG-1',
+    says: /counts \d+ events/,
+    plant: () => on.query(`UPDATE runplane.runs SET last_event_seq = last_event_seq + 1 WHERE id = $1`, [world.open]),
+  },
+  {
+    invariant: 'LOG-1',
+    says: /and no row/,
     plant: async () => {
       await plantEvent(world.open, 'assistant_message', {});
       await on.query(`UPDATE runplane.runs SET last_event_seq = last_event_seq - 1 WHERE id = $1`, [world.open]);
-      await changeEvent(`e.seq = (SELECT max(seq) FROM runplane.run_events WHERE run_id = '${world.open}') AND e.run_id = '${world.open}'`, `run_id = 'ghost'`);
+      await changeEvent(
+        `e.seq = (SELECT max(seq) FROM runplane.run_events WHERE run_id = '${world.open}') AND e.run_id = '${world.open}'`,
+        `run_id = 'ghost'`,
+      );
       await on.query(`UPDATE runplane.outbox_events SET stream_id = 'ghost' WHERE run_id = 'ghost'`);
     },
   },
-  { invariant: 'LOG-1', says: /counts \d+ commands/, plant: () => on.query(`UPDATE runplane.runs SET last_command_seq = last_command_seq + 1 WHERE id = $1`, [world.open]) },
-  { invariant: 'LOG-2', says: /outbox disagree/, plant: () => on.query(`DELETE FROM runplane.outbox_events WHERE stream_id = $1 AND sequence = 2`, [world.open]) },
-  { invariant: 'LOG-2', says: /its log ends otherwise/, plant: () => on.query(`UPDATE runplane.runs SET status = 'failed', failure_kind = 'x' WHERE id = $1`, [world.done]) },
-  { invariant: 'LOG-2', says: /its run tells otherwise/, plant: () => on.query(`UPDATE runplane.commands SET state = 'failed', failure_kind = 'x' WHERE id = $1`, [world.doneCommand]) },
   {
-    invariant: 'LOG-2', says: /acknowledged and its run does not tell it/,
-    plant: () => on.query(`UPDATE runplane.commands SET state = 'acknowledged', acknowledged_at = now() WHERE id = $1`, [world.pendingCommand]),
+    invariant: 'LOG-1',
+    says: /counts \d+ commands/,
+    plant: () => on.query(`UPDATE runplane.runs SET last_command_seq = last_command_seq + 1 WHERE id = $1`, [world.open]),
   },
-  { invariant: 'LOG-2', says: /stands at delivered, its run tells cancel-persisted/, plant: () => on.query(`UPDATE runplane.cancel_requests SET stage = 'delivered' WHERE run_id = $1`, [world.cancelling]) },
-  { invariant: 'LOG-2', says: /another project, session/, plant: () => on.query(`UPDATE runplane.outbox_events SET session_id = 'x' WHERE stream_id = $1 AND sequence = 2`, [world.open]) },
-  { invariant: 'LOG-3', says: /assistant_message  behind its terminal_status/, plant: () => plantEvent(world.done, 'assistant_message', {}) },
+  {
+    invariant: 'LOG-2',
+    says: /outbox disagree/,
+    plant: () => on.query(`DELETE FROM runplane.outbox_events WHERE stream_id = $1 AND sequence = 2`, [world.open]),
+  },
+  {
+    invariant: 'LOG-2',
+    says: /its log ends otherwise/,
+    plant: () => on.query(`UPDATE runplane.runs SET status = 'failed', failure_kind = 'x' WHERE id = $1`, [world.done]),
+  },
+  {
+    invariant: 'LOG-2',
+    says: /its run tells otherwise/,
+    plant: () => on.query(`UPDATE runplane.commands SET state = 'failed', failure_kind = 'x' WHERE id = $1`, [world.doneCommand]),
+  },
+  {
+    invariant: 'LOG-2',
+    says: /acknowledged and its run does not tell it/,
+    plant: () =>
+      on.query(`UPDATE runplane.commands SET state = 'acknowledged', acknowledged_at = now() WHERE id = $1`, [world.pendingCommand]),
+  },
+  {
+    invariant: 'LOG-2',
+    says: /stands at delivered, its run tells cancel-persisted/,
+    plant: () => on.query(`UPDATE runplane.cancel_requests SET stage = 'delivered' WHERE run_id = $1`, [world.cancelling]),
+  },
+  {
+    invariant: 'LOG-2',
+    says: /another project, session/,
+    plant: () => on.query(`UPDATE runplane.outbox_events SET session_id = 'x' WHERE stream_id = $1 AND sequence = 2`, [world.open]),
+  },
+  {
+    invariant: 'LOG-3',
+    says: /assistant_message  behind its terminal_status/,
+    plant: () => plantEvent(world.done, 'assistant_message', {}),
+  },
   { invariant: 'OWN-1', says: /lease disagree/, plant: () => on.query(`DELETE FROM runplane.run_leases WHERE run_id = $1`, [world.open]) },
   {
-    invariant: 'OWN-1', says: /under epoch 1 after epoch 5/,
+    invariant: 'OWN-1',
+    says: /under epoch 1 after epoch 5/,
     plant: async () => {
       await plantEvent(world.open, 'assistant_message', {}, { epoch: 5 });
       await plantEvent(world.open, 'assistant_message', {}, { epoch: 1 });
     },
   },
   {
-    invariant: 'OWN-1', says: /held under epoch 7, its last claim was told under 1/,
+    invariant: 'OWN-1',
+    says: /held under epoch 7, its last claim was told under 1/,
     plant: async () => {
       await on.query(`UPDATE runplane.runs SET claim_epoch = 7 WHERE id = $1`, [world.open]);
       await on.query(`UPDATE runplane.run_leases SET epoch = 7 WHERE run_id = $1`, [world.open]);
     },
   },
   {
-    invariant: 'OWN-1', says: /held by nobody until never/,
+    invariant: 'OWN-1',
+    says: /held by nobody until never/,
     plant: async () => {
       await on.query('ALTER TABLE runplane.dispatch_intents DROP CONSTRAINT dispatch_intents_holder_matches_state');
       await on.query(`UPDATE runplane.dispatch_intents SET state = 'dispatching' WHERE run_id = $1`, [world.pending]);
     },
   },
   {
-    invariant: 'TURN-1', says: /has 2 open turns/,
+    invariant: 'TURN-1',
+    says: /has 2 open turns/,
     plant: async () => {
       await on.query('DROP INDEX runplane.commands_open_turn_per_session');
       await plantCommand(world.pending, { type: 'turn', key: 'another' });
     },
   },
   {
-    invariant: 'TURN-1', says: /held by nobody/,
-    plant: query(`UPDATE runplane.sessions SET execution_state = 'idle', active_run_id = NULL, active_command_id = NULL WHERE session_id = 's-pending'`),
+    invariant: 'TURN-1',
+    says: /held by nobody/,
+    plant: query(
+      `UPDATE runplane.sessions SET execution_state = 'idle', active_run_id = NULL, active_command_id = NULL WHERE session_id = 's-pending'`,
+    ),
   },
   {
-    invariant: 'END-1', says: /finished_at null/,
+    invariant: 'END-1',
+    says: /finished_at null/,
     plant: async () => {
       await on.query('ALTER TABLE runplane.runs DISABLE TRIGGER runs_rules');
       await on.query(`UPDATE runplane.runs SET finished_at = NULL WHERE id = $1`, [world.done]);
     },
   },
-  { invariant: 'END-1', says: /open intent/, plant: () => on.query(`UPDATE runplane.dispatch_intents SET state = 'pending', finished_at = NULL WHERE run_id = $1`, [world.done]) },
-  { invariant: 'END-1', says: /its command .* has ended/, plant: () => on.query(`UPDATE runplane.dispatch_intents SET state = 'pending', finished_at = NULL WHERE run_id = $1`, [world.half]) },
   {
-    invariant: 'END-1', says: /ended 2 times/,
-    plant: () => plantEvent(world.half, 'backend_status', { phase: 'command-terminal', commandId: world.halfCommand, state: 'completed' }, { commandId: world.halfCommand }),
+    invariant: 'END-1',
+    says: /open intent/,
+    plant: () => on.query(`UPDATE runplane.dispatch_intents SET state = 'pending', finished_at = NULL WHERE run_id = $1`, [world.done]),
   },
-  { invariant: 'END-1', says: /steer cmd-planted is open/, plant: () => plantCommand(world.half, { type: 'steer', key: 'steer', target: world.halfCommand }) },
-  { invariant: 'FEED-1', says: /stands at \(/, plant: () => on.query(`UPDATE runplane.outbox_events SET tx = tx + 1000000 WHERE stream_id = $1 AND sequence = 2`, [world.open]) },
-  { invariant: 'FEED-1', says: /remembers feed number 0/, plant: () => on.query(`UPDATE runplane.runs SET last_tx = 0 WHERE id = $1`, [world.open]) },
   {
-    invariant: 'FEED-1', says: /the next run/,
+    invariant: 'END-1',
+    says: /its command .* has ended/,
+    plant: () => on.query(`UPDATE runplane.dispatch_intents SET state = 'pending', finished_at = NULL WHERE run_id = $1`, [world.half]),
+  },
+  {
+    invariant: 'END-1',
+    says: /ended 2 times/,
+    plant: () =>
+      plantEvent(
+        world.half,
+        'backend_status',
+        { phase: 'command-terminal', commandId: world.halfCommand, state: 'completed' },
+        { commandId: world.halfCommand },
+      ),
+  },
+  {
+    invariant: 'END-1',
+    says: /steer cmd-planted is open/,
+    plant: () => plantCommand(world.half, { type: 'steer', key: 'steer', target: world.halfCommand }),
+  },
+  {
+    invariant: 'FEED-1',
+    says: /stands at \(/,
+    plant: () => on.query(`UPDATE runplane.outbox_events SET tx = tx + 1000000 WHERE stream_id = $1 AND sequence = 2`, [world.open]),
+  },
+  {
+    invariant: 'FEED-1',
+    says: /remembers feed number 0/,
+    plant: () => on.query(`UPDATE runplane.runs SET last_tx = 0 WHERE id = $1`, [world.open]),
+  },
+  {
+    invariant: 'FEED-1',
+    says: /the next run/,
     plant: async () => {
       await on.query(`UPDATE runplane.runs SET created_at = created_at + interval '1 s' WHERE id = $1`, [world.second]);
       await on.query(`UPDATE runplane.outbox_events SET tx = 1 WHERE stream_id = $1`, [world.second]);
     },
   },
   {
-    invariant: 'IDEM-1', says: /of session s-two has 2 commands/,
+    invariant: 'IDEM-1',
+    says: /of session s-two has 2 commands/,
     plant: async () => {
       await on.query('DROP INDEX runplane.commands_session_idempotency_key');
       await on.query(`UPDATE runplane.commands SET idempotency_key = 'same' WHERE session_id = 's-two'`);
     },
   },
   {
-    invariant: 'IDEM-1', says: /of run .* has 2 commands/,
+    invariant: 'IDEM-1',
+    says: /of run .* has 2 commands/,
     plant: async () => {
       await on.query('DROP INDEX runplane.commands_run_idempotency_key');
       await on.query(`UPDATE runplane.commands SET idempotency_key = 'same' WHERE run_id = $1 AND type = 'note'`, [world.open]);
     },
   },
-  { invariant: 'TEN-1', says: /stands in session x/, plant: () => on.query(`UPDATE runplane.commands SET session_id = 'x' WHERE id = $1`, [world.doneCommand]) },
-  { invariant: 'TEN-1', says: /writes to partition/, also: ['LOG-2'], plant: () => on.query(`UPDATE runplane.runs SET partition_key = 'x' WHERE id = $1`, [world.open]) },
-  { invariant: 'TEN-1', says: /not its own/, plant: () => changeEvent(`e.run_id = '${world.open}' AND e.type = 'assistant_message'`, `command_id = '${world.doneCommand}'`) },
-  { invariant: 'VIEW-1', says: /shows cancelled/, plant: query(`UPDATE runplane.sessions SET terminal_status = 'cancelled' WHERE session_id = 's-done'`) },
-  { invariant: 'VIEW-1', says: /shows run .* of session s-open/, plant: () => on.query(`UPDATE runplane.sessions SET last_run_id = $1 WHERE session_id = 's-done'`, [world.open]) },
+  {
+    invariant: 'TEN-1',
+    says: /stands in session x/,
+    plant: () => on.query(`UPDATE runplane.commands SET session_id = 'x' WHERE id = $1`, [world.doneCommand]),
+  },
+  {
+    invariant: 'TEN-1',
+    says: /writes to partition/,
+    also: ['LOG-2'],
+    plant: () => on.query(`UPDATE runplane.runs SET partition_key = 'x' WHERE id = $1`, [world.open]),
+  },
+  {
+    invariant: 'TEN-1',
+    says: /not its own/,
+    plant: () => changeEvent(`e.run_id = '${world.open}' AND e.type = 'assistant_message'`, `command_id = '${world.doneCommand}'`),
+  },
+  {
+    invariant: 'VIEW-1',
+    says: /shows cancelled/,
+    plant: query(`UPDATE runplane.sessions SET terminal_status = 'cancelled' WHERE session_id = 's-done'`),
+  },
+  {
+    invariant: 'VIEW-1',
+    says: /shows run .* of session s-open/,
+    plant: () => on.query(`UPDATE runplane.sessions SET last_run_id = $1 WHERE session_id = 's-done'`, [world.open]),
+  },
 ];
 
 // The one branch that looks at five kinds of things under an ended run.
 const UNDER_AN_ENDED_RUN: readonly Plant[] = [
   {
-    invariant: 'END-1', says: /has ended with open command/, also: ['LOG-2', 'TURN-1'],
+    invariant: 'END-1',
+    says: /has ended with open command/,
+    also: ['LOG-2', 'TURN-1'],
     plant: () => on.query(`UPDATE runplane.commands SET state = 'pending', finished_at = NULL WHERE id = $1`, [world.doneCommand]),
   },
   {
-    invariant: 'END-1', says: /has ended with open lease/, also: ['OWN-1'],
-    plant: () => on.query(`INSERT INTO runplane.run_leases (tenant_id, run_id, runner_id, epoch, expires_at, heartbeat_at) VALUES ($1, $2, 'r', 1, now(), now())`, [tenantId, world.done]),
+    invariant: 'END-1',
+    says: /has ended with open lease/,
+    also: ['OWN-1'],
+    plant: () =>
+      on.query(
+        `INSERT INTO runplane.run_leases (tenant_id, run_id, runner_id, epoch, expires_at, heartbeat_at) VALUES ($1, $2, 'r', 1, now(), now())`,
+        [tenantId, world.done],
+      ),
   },
-  { invariant: 'END-1', says: /has ended with open tool call/, plant: () => changeEvent(`e.run_id = '${world.done}' AND e.type = 'tool_result'`, `type = 'reasoning'`) },
   {
-    invariant: 'END-1', says: /has ended with open cancel request/, also: ['LOG-2'],
+    invariant: 'END-1',
+    says: /has ended with open tool call/,
+    plant: () => changeEvent(`e.run_id = '${world.done}' AND e.type = 'tool_result'`, `type = 'reasoning'`),
+  },
+  {
+    invariant: 'END-1',
+    says: /has ended with open cancel request/,
+    also: ['LOG-2'],
     plant: () => on.query(`UPDATE runplane.cancel_requests SET stage = 'persisted' WHERE run_id = $1`, [world.done]),
   },
 ];
 
-test.each([...PLANTS, ...UNDER_AN_ENDED_RUN].map((plant) => [plant.invariant, plant.says.source, plant] as const))('%s is reported: %s', async (_name, _says, planted) => {
-  await on.query('BEGIN');
-  try {
-    await planted.plant();
-    const violations = await findViolations(on);
-    expect(violations.map(({ detail }) => detail).join('\n')).toMatch(planted.says);
-    expect(new Set(violations.map(({ invariant }) => invariant))).toEqual(new Set([planted.invariant, ...(planted.also ?? [])]));
-  } finally {
-    await on.query('ROLLBACK');
-  }
-});
+test.each([...PLANTS, ...UNDER_AN_ENDED_RUN].map((plant) => [plant.invariant, plant.says.source, plant] as const))(
+  '%s is reported: %s',
+  async (_name, _says, planted) => {
+    await on.query('BEGIN');
+    try {
+      await planted.plant();
+      const violations = await findViolations(on);
+      expect(violations.map(({ detail }) => detail).join('\n')).toMatch(planted.says);
+      expect(new Set(violations.map(({ invariant }) => invariant))).toEqual(new Set([planted.invariant, ...(planted.also ?? [])]));
+    } finally {
+      await on.query('ROLLBACK');
+    }
+  },
+);
 
 test('no check is left out', () => {
   const checks = [...readFileSync(INVARIANTS_FILE, 'utf8').matchAll(/^SELECT '([A-Z]+-\d)'/gm)].map((match) => match[1]);

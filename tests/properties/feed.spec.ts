@@ -27,7 +27,7 @@ function follow(from: string, limit: number): { stop(): Promise<Seen[]> } {
   const seen: Seen[] = [];
   let stopping = false;
   const reading = (async () => {
-    for (let cursor = from; ; ) {
+    for (let cursor = from; ;) {
       const last = stopping && !(await isHeldBack()); // looked at before the page, which then has all there will be
       const page = await readFeed(t.db.sql, { tenantId: undefined, after: cursor, limit });
       seen.push(...page.events.map(({ streamId: stream, sequence, eventId }) => ({ stream, sequence, eventId })));
@@ -46,7 +46,8 @@ function follow(from: string, limit: number): { stop(): Promise<Seen[]> } {
   };
 }
 
-const isHeldBack = async (): Promise<boolean> => (await t.db.pool.query('SELECT FROM runplane.outbox_events WHERE tx >= runplane.feed_horizon() LIMIT 1')).rows.length > 0;
+const isHeldBack = async (): Promise<boolean> =>
+  (await t.db.pool.query('SELECT FROM runplane.outbox_events WHERE tx >= runplane.feed_horizon() LIMIT 1')).rows.length > 0;
 const head = async (): Promise<string> => (await readFeed(t.db.sql, { tenantId: undefined, after: 'now' })).cursor;
 
 /** Everything that was committed behind the given sequences, per stream in order. */
@@ -60,7 +61,8 @@ async function committedOf(streams: readonly string[], after: number): Promise<S
 
 function assertEachOnceInOrder(seen: readonly Seen[], committed: readonly Seen[]): void {
   const streams = new Set(committed.map(({ stream }) => stream));
-  for (const stream of streams) expect(seen.filter((each) => each.stream === stream)).toEqual(committed.filter((each) => each.stream === stream));
+  for (const stream of streams)
+    expect(seen.filter((each) => each.stream === stream)).toEqual(committed.filter((each) => each.stream === stream));
   expect(seen.filter(({ stream }) => streams.has(stream))).toHaveLength(committed.length);
 }
 
@@ -97,7 +99,9 @@ const writers = fc.array(
 );
 
 test('overlapping writers of a few runs', async () => {
-  const claims = (await Promise.all([aClaimedRun(t.db), aClaimedRun(t.db), aClaimedRun(t.db)])).sort((a, b) => (a.run.id < b.run.id ? -1 : 1));
+  const claims = (await Promise.all([aClaimedRun(t.db), aClaimedRun(t.db), aClaimedRun(t.db)])).sort((a, b) =>
+    a.run.id < b.run.id ? -1 : 1,
+  );
   const sequences = claims.map(() => 2);
 
   await fc.assert(
@@ -113,7 +117,12 @@ test('overlapping writers of a few runs', async () => {
         const { tx } = await joinTransaction(t.db, client);
         for (const index of runs) {
           const { run, epoch } = claims[index] as (typeof claims)[number];
-          await appendRunEvents(tx, { tenantId, runId: run.id, epoch, events: Array.from({ length: events }, (_, i) => message(String(i))) });
+          await appendRunEvents(tx, {
+            tenantId,
+            runId: run.id,
+            epoch,
+            events: Array.from({ length: events }, (_, i) => message(String(i))),
+          });
         }
         // Beyond its last tick nobody waits for anything but locks.
         await time.at(end);
@@ -124,8 +133,13 @@ test('overlapping writers of a few runs', async () => {
       await Promise.all(writes);
       const seen = await reader.stop();
 
-      const committed = await committedOf(claims.map(({ run }) => run.id), before);
-      const fresh = committed.filter(({ stream, sequence }) => sequence > (sequences[claims.findIndex(({ run }) => run.id === stream)] ?? 0));
+      const committed = await committedOf(
+        claims.map(({ run }) => run.id),
+        before,
+      );
+      const fresh = committed.filter(
+        ({ stream, sequence }) => sequence > (sequences[claims.findIndex(({ run }) => run.id === stream)] ?? 0),
+      );
       for (const { stream, sequence } of fresh) sequences[claims.findIndex(({ run }) => run.id === stream)] = sequence;
       assertEachOnceInOrder(seen, fresh);
     }),
@@ -157,13 +171,16 @@ test('the runs of one session, one after another, also where a turn is taken ove
       const order = [current.run.id];
       const pairs: { ended: string; begun: string }[] = [];
       for (const { takenOver, old, appends, besides } of turns) {
-        for (let i = 0; i < appends; i += 1) await appendRunEvents(t.db, { tenantId, runId: current.run.id, epoch: current.epoch, events: [message('x')] });
+        for (let i = 0; i < appends; i += 1)
+          await appendRunEvents(t.db, { tenantId, runId: current.run.id, epoch: current.epoch, events: [message('x')] });
         const other = besides ? await aClaimedRun(t.db, { sessionRef: { sessionId } }) : undefined;
         const client = await openClient(t.url);
         await client.query(old ? 'BEGIN; SELECT pg_current_xact_id()' : 'BEGIN');
         if (takenOver) await endLease(t.db, current.run.id);
-        else await inTransaction(t.db, (tx) => finishRun(tx, { tenantId, runId: current.run.id, epoch: current.epoch, outcome: completed }));
-        if (other !== undefined) await createRuns(t.db).finishRun({ tenantId, runId: other.run.id, epoch: other.epoch, outcome: completed });
+        else
+          await inTransaction(t.db, (tx) => finishRun(tx, { tenantId, runId: current.run.id, epoch: current.epoch, outcome: completed }));
+        if (other !== undefined)
+          await createRuns(t.db).finishRun({ tenantId, runId: other.run.id, epoch: other.epoch, outcome: completed });
         const { tx } = await joinTransaction(t.db, client);
         const next = await admitTurn(tx, { tenantId, sessionId, turn: newTurn(), idempotencyKey: `key-${order.length}` });
         await client.query('COMMIT');

@@ -1,8 +1,24 @@
 import {
-  COMMAND_TRANSITIONS, CANCEL_STAGE_TRANSITIONS, INTENT_TRANSITIONS, RUN_TRANSITIONS, SESSION_TRANSITIONS, isFinalRun, type CommandState, type RunState,
+  COMMAND_TRANSITIONS,
+  CANCEL_STAGE_TRANSITIONS,
+  INTENT_TRANSITIONS,
+  RUN_TRANSITIONS,
+  SESSION_TRANSITIONS,
+  isFinalRun,
+  type CommandState,
+  type RunState,
 } from '@runplane/contracts';
 import {
-  appendRunEvents, claimDispatchIntents, claimRun, completeDispatchIntent, createRuns, failUnclaimedRunsOnce, heartbeat, retryDispatchIntent, sweepCancelDeadlinesOnce, sweepLostRunnersOnce,
+  appendRunEvents,
+  claimDispatchIntents,
+  claimRun,
+  completeDispatchIntent,
+  createRuns,
+  failUnclaimedRunsOnce,
+  heartbeat,
+  retryDispatchIntent,
+  sweepCancelDeadlinesOnce,
+  sweepLostRunnersOnce,
   terminalizeDispatchIntent,
 } from '@runplane/runs';
 import { inTransaction } from '@runplane/database';
@@ -22,14 +38,18 @@ const SESSION = 's';
 
 beforeAll(async () => {
   await makeTenants(t.db);
-  await t.db.pool.query('CREATE TABLE public.moves (machine text, from_state text, to_state text, PRIMARY KEY (machine, from_state, to_state))');
+  await t.db.pool.query(
+    'CREATE TABLE public.moves (machine text, from_state text, to_state text, PRIMARY KEY (machine, from_state, to_state))',
+  );
   await t.db.pool.query(`CREATE FUNCTION public.note_move() RETURNS trigger LANGUAGE plpgsql AS $$
     BEGIN
       INSERT INTO public.moves VALUES (TG_ARGV[0], row_to_json(OLD) ->> TG_ARGV[1], row_to_json(NEW) ->> TG_ARGV[1]) ON CONFLICT DO NOTHING;
       RETURN NULL;
     END $$`);
   for (const [table, machine, column] of WATCHED) {
-    await t.db.pool.query(`CREATE TRIGGER note_move AFTER UPDATE OF ${column} ON runplane.${table} FOR EACH ROW EXECUTE FUNCTION public.note_move('${machine}', '${column}')`);
+    await t.db.pool.query(
+      `CREATE TRIGGER note_move AFTER UPDATE OF ${column} ON runplane.${table} FOR EACH ROW EXECUTE FUNCTION public.note_move('${machine}', '${column}')`,
+    );
   }
 });
 
@@ -42,7 +62,11 @@ const WATCHED = [
 ] as const;
 type Moves = Readonly<Record<string, Readonly<Record<string, readonly string[] | undefined>>>>;
 const TABLES: Record<string, Moves> = {
-  run: RUN_TRANSITIONS, command: COMMAND_TRANSITIONS, intent: INTENT_TRANSITIONS, session: SESSION_TRANSITIONS, cancel: CANCEL_STAGE_TRANSITIONS,
+  run: RUN_TRANSITIONS,
+  command: COMMAND_TRANSITIONS,
+  intent: INTENT_TRANSITIONS,
+  session: SESSION_TRANSITIONS,
+  cancel: CANCEL_STAGE_TRANSITIONS,
 };
 
 interface ModelCommand {
@@ -75,7 +99,8 @@ class Model {
     run.status = state;
     run.holder = null;
     run.ended = false;
-    for (const command of run.commands) if (isOpen(command)) command.state = command.type === 'steer' && state !== 'cancelled' ? 'failed' : state;
+    for (const command of run.commands)
+      if (isOpen(command)) command.state = command.type === 'steer' && state !== 'cancelled' ? 'failed' : state;
     if (this.activeRun === run) this.free();
   }
 
@@ -121,8 +146,10 @@ const newKey = (): string => `key-${(keys += 1)}`;
 const runs = () => createRuns(t.db);
 
 /** Picks a run by a number, the newest first. */
-const pickRun = (model: Model, pick: number): ModelRun | undefined => model.runs.at(-1 - (pick % Math.max(Math.min(model.runs.length, 3), 1)));
-const pickCommand = (run: ModelRun, pick: number): ModelCommand | undefined => run.commands.at(-1 - (pick % Math.max(run.commands.length, 1)));
+const pickRun = (model: Model, pick: number): ModelRun | undefined =>
+  model.runs.at(-1 - (pick % Math.max(Math.min(model.runs.length, 3), 1)));
+const pickCommand = (run: ModelRun, pick: number): ModelCommand | undefined =>
+  run.commands.at(-1 - (pick % Math.max(run.commands.length, 1)));
 
 interface Choice {
   readonly operation: (typeof OPERATIONS)[number];
@@ -134,8 +161,24 @@ interface Choice {
 }
 
 const OPERATIONS = [
-  'admitTurn', 'admitTurn', 'claimRun', 'claimRun', 'heartbeat', 'appendRunEvents', 'ackCommand', 'finishCommand', 'finishRun', 'cancelRun', 'cancelCommand', 'steer', 'secondTurn',
-  'endLease', 'sweepLostRunnersOnce', 'sweepCancelDeadlinesOnce', 'failUnclaimedRunsOnce', 'settleDispatch',
+  'admitTurn',
+  'admitTurn',
+  'claimRun',
+  'claimRun',
+  'heartbeat',
+  'appendRunEvents',
+  'ackCommand',
+  'finishCommand',
+  'finishRun',
+  'cancelRun',
+  'cancelCommand',
+  'steer',
+  'secondTurn',
+  'endLease',
+  'sweepLostRunnersOnce',
+  'sweepCancelDeadlinesOnce',
+  'failUnclaimedRunsOnce',
+  'settleDispatch',
 ] as const;
 
 /** Turns a choice into a step; undefined where there is nothing to choose from. */
@@ -144,7 +187,8 @@ function stepOf(choice: Choice, model: Model): Step | undefined {
   const run = pickRun(model, choice.run);
   if (run === undefined) return undefined;
   const epoch = run.epoch - choice.staleness;
-  if (epoch < 1 && ['heartbeat', 'appendRunEvents', 'ackCommand', 'finishCommand', 'finishRun'].includes(choice.operation)) return undefined;
+  if (epoch < 1 && ['heartbeat', 'appendRunEvents', 'ackCommand', 'finishCommand', 'finishRun'].includes(choice.operation))
+    return undefined;
   const command = pickCommand(run, choice.command);
   return onRun(choice, run, command, { tenantId, runId: run.id }, epoch);
 }
@@ -167,7 +211,16 @@ function admitTurn({ flag: requeues }: Choice, model: Model): Step {
         model.close(active, active.status === 'cancelling' ? 'cancelled' : 'failed');
       }
       const turn: ModelCommand = { id: made?.commandId ?? '', type: 'turn', state: 'pending' };
-      const started: ModelRun = { id: made?.runId ?? '', status: 'pending', epoch: 0, attempts: 0, requeues, holder: null, ended: false, commands: [turn] };
+      const started: ModelRun = {
+        id: made?.runId ?? '',
+        status: 'pending',
+        epoch: 0,
+        attempts: 0,
+        requeues,
+        holder: null,
+        ended: false,
+        commands: [turn],
+      };
       model.runs.push(started);
       [model.activeRun, model.activeTurn] = [started, turn];
       return 'done';
@@ -175,8 +228,18 @@ function admitTurn({ flag: requeues }: Choice, model: Model): Step {
   };
 }
 
-function onRun({ operation, flag }: Choice, run: ModelRun, command: ModelCommand | undefined, key: { tenantId: string; runId: string }, epoch: number): Step | undefined {
-  const step = (call: () => Promise<unknown>, expect: (model: Model) => string): Step => ({ operation, run: () => refusalOf(call()), expect });
+function onRun(
+  { operation, flag }: Choice,
+  run: ModelRun,
+  command: ModelCommand | undefined,
+  key: { tenantId: string; runId: string },
+  epoch: number,
+): Step | undefined {
+  const step = (call: () => Promise<unknown>, expect: (model: Model) => string): Step => ({
+    operation,
+    run: () => refusalOf(call()),
+    expect,
+  });
   /** The end of a written step of the current holder. */
   const asWriter = (then: (model: Model) => string) => (model: Model) => writerRefusal(run, epoch) ?? then(model);
   switch (operation) {
@@ -207,7 +270,10 @@ function onRun({ operation, flag }: Choice, run: ModelRun, command: ModelCommand
       );
     case 'appendRunEvents': {
       const call = { type: 'tool_call', payload: { callId: newKey(), name: 'ls', arguments: {} } };
-      return step(() => appendRunEvents(t.db, { ...key, epoch, events: flag ? [message('x'), call] : [message('x')] }), asWriter(() => 'done'));
+      return step(
+        () => appendRunEvents(t.db, { ...key, epoch, events: flag ? [message('x'), call] : [message('x')] }),
+        asWriter(() => 'done'),
+      );
     }
     case 'ackCommand':
       if (command === undefined) return undefined;
@@ -233,7 +299,12 @@ function onRun({ operation, flag }: Choice, run: ModelRun, command: ModelCommand
       );
     case 'finishRun':
       return step(
-        () => runs().finishRun({ ...key, epoch, outcome: flag ? { terminalStatus: 'completed' } : { terminalStatus: 'failed', failureKind: 'backend-failed' } }),
+        () =>
+          runs().finishRun({
+            ...key,
+            epoch,
+            outcome: flag ? { terminalStatus: 'completed' } : { terminalStatus: 'failed', failureKind: 'backend-failed' },
+          }),
         (model) => {
           const wanted = flag ? 'completed' : 'failed';
           const refused = writerRefusal(run, epoch);
@@ -313,7 +384,8 @@ function onRun({ operation, flag }: Choice, run: ModelRun, command: ModelCommand
         () => passCancelDeadlines(run.id).then(() => sweepCancelDeadlinesOnce(t.db)),
         (model) => {
           if (run.status === 'cancelling') model.close(run, 'cancelled');
-          for (const each of run.commands.filter((candidate) => isOpen(candidate) && cancelled.has(candidate.id))) if (isOpen(each)) model.closeCommand(run, each, 'cancelled');
+          for (const each of run.commands.filter((candidate) => isOpen(candidate) && cancelled.has(candidate.id)))
+            if (isOpen(each)) model.closeCommand(run, each, 'cancelled');
           return 'done';
         },
       );
@@ -331,11 +403,17 @@ function onRun({ operation, flag }: Choice, run: ModelRun, command: ModelCommand
 }
 
 async function passCancelDeadlines(runId: string): Promise<void> {
-  for (const [table, id] of [['runs', 'id'], ['commands', 'run_id']] as const)
-    await t.db.pool.query(`UPDATE runplane.${table} SET cancel_deadline_at = cancel_deadline_at - interval '1 day' WHERE ${id} = $1`, [runId]);
+  for (const [table, id] of [
+    ['runs', 'id'],
+    ['commands', 'run_id'],
+  ] as const)
+    await t.db.pool.query(`UPDATE runplane.${table} SET cancel_deadline_at = cancel_deadline_at - interval '1 day' WHERE ${id} = $1`, [
+      runId,
+    ]);
 }
 
-const passClaimDeadline = (runId: string) => t.db.pool.query(`UPDATE runplane.runs SET claim_deadline_at = claim_deadline_at - interval '1 day' WHERE id = $1`, [runId]);
+const passClaimDeadline = (runId: string) =>
+  t.db.pool.query(`UPDATE runplane.runs SET claim_deadline_at = claim_deadline_at - interval '1 day' WHERE id = $1`, [runId]);
 
 function requeue(run: ModelRun): void {
   Object.assign(run, { status: 'pending', holder: null, ended: false, epoch: run.epoch + 1 });
@@ -350,7 +428,9 @@ const settleDispatch = (done: boolean) => async (): Promise<void> => {
   for (const intent of await claimDispatchIntents(t.db, { owner: 'd', limit: 3 })) {
     const claim = { ...intent, intentId: intent.id, owner: 'd' };
     await inTransaction(t.db, (tx) =>
-      done ? completeDispatchIntent(tx, claim, { outcome: 'created', job: { launcher: 'test', jobName: 'x', result: {} } }) : retryDispatchIntent(tx, claim, { error: 'x', delayMs: 0 }),
+      done
+        ? completeDispatchIntent(tx, claim, { outcome: 'created', job: { launcher: 'test', jobName: 'x', result: {} } })
+        : retryDispatchIntent(tx, claim, { error: 'x', delayMs: 0 }),
     );
   }
 };
@@ -364,23 +444,35 @@ async function readStates(): Promise<{ runs: object[]; session: object | undefin
   ]);
   for (const { id } of asked) cancelled.add(id as string);
   return {
-    runs: stored.map((run: { id: string }) => ({ ...run, commands: commands.filter((each) => each.run_id === run.id).map(({ id, state }) => ({ id, state })) })),
+    runs: stored.map((run: { id: string }) => ({
+      ...run,
+      commands: commands.filter((each) => each.run_id === run.id).map(({ id, state }) => ({ id, state })),
+    })),
     session: sessions[0],
   };
 }
 
 function statesOf(model: Model): { runs: object[]; session: object | undefined } {
   return {
-    runs: model.runs.map(({ id, status, epoch, attempts, commands }) => ({ id, status, epoch, attempts, commands: commands.map(({ id: commandId, state }) => ({ id: commandId, state })) })),
+    runs: model.runs.map(({ id, status, epoch, attempts, commands }) => ({
+      id,
+      status,
+      epoch,
+      attempts,
+      commands: commands.map(({ id: commandId, state }) => ({ id: commandId, state })),
+    })),
     session: model.runs.length === 0 ? undefined : { run: model.activeRun?.id ?? null, command: model.activeTurn?.id ?? null },
   };
 }
 
 async function assertMoves(operation: string): Promise<void> {
-  const { rows } = await t.db.pool.query(`DELETE FROM public.moves WHERE from_state <> to_state RETURNING machine, from_state AS from, to_state AS to`);
+  const { rows } = await t.db.pool.query(
+    `DELETE FROM public.moves WHERE from_state <> to_state RETURNING machine, from_state AS from, to_state AS to`,
+  );
   const unlisted = (rows as { machine: string; from: string; to: string }[]).filter(({ machine, from, to }) => {
     const by = TABLES[machine]?.[from]?.[to] ?? [];
-    const operations = operation === 'settleDispatch' ? ['claimDispatchIntents', 'completeDispatchIntent', 'retryDispatchIntent'] : [operation];
+    const operations =
+      operation === 'settleDispatch' ? ['claimDispatchIntents', 'completeDispatchIntent', 'retryDispatchIntent'] : [operation];
     return !by.includes('closeRun') && !operations.some((name) => by.includes(name));
   });
   expect({ operation, unlisted }).toEqual({ operation, unlisted: [] });
@@ -423,7 +515,13 @@ test('a dispatch that fails for good ends exactly a run that still waits for a r
     const claim = (await claimDispatchIntents(t.db, { owner: 'd', limit: 100 })).find(({ runId }) => runId === run.id);
     if (claim === undefined) throw new Error('the intent was not due');
     if (claimedFirst) await claimRun(t.db, { tenantId, runId: run.id, runnerId: 'r1' });
-    await inTransaction(t.db, (tx) => terminalizeDispatchIntent(tx, { ...claim, intentId: claim.id, owner: 'd' }, { failureKind: 'infra-failed', message: 'x', attempts: 1 }));
+    await inTransaction(t.db, (tx) =>
+      terminalizeDispatchIntent(
+        tx,
+        { ...claim, intentId: claim.id, owner: 'd' },
+        { failureKind: 'infra-failed', message: 'x', attempts: 1 },
+      ),
+    );
     const { rows } = await t.db.pool.query(`SELECT status::text FROM runplane.runs WHERE id = $1`, [run.id]);
     expect(rows).toEqual([{ status: claimedFirst ? 'claimed' : 'failed' }]);
   }

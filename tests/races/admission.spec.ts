@@ -1,15 +1,29 @@
-import { inTransaction, joinTransaction } from '@runplane/database';
-import { openClient, waitUntilBlocked } from '@runplane/database/testing';
-import { admitTurn, appendRunEvents, claimRun, createCommand, createRun, createRuns, finishCommand, finishRun, getRun } from '@runplane/runs';
-import { aClaimedRun, aClaimedTurn, aTurn, endLease, message, newRun, newTurn, story, TENANT } from '@runplane/runs/testing';
+import { inTransaction } from '@runplane/database';
+import {
+  admitTurn,
+  appendRunEvents,
+  claimRun,
+  createCommand,
+  createRun,
+  createRuns,
+  finishCommand,
+  finishRun,
+  getRun,
+} from '@runplane/runs';
+import { aClaimedTurn, aTurn, endLease, message, newRun, newTurn, story, TENANT } from '@runplane/runs/testing';
 import { getSession } from '@runplane/sessions';
-import { ending, hold, meet, meetAborted, useRaces } from '../support/races';
+import { hold, meet, meetAborted, useRaces } from '../support/races';
 
 const t = useRaces();
 const completed = { terminalStatus: 'completed' } as const;
 const keyOf = (run: { id: string }) => ({ tenantId: TENANT, runId: run.id });
 const runs = () => createRuns(t.db);
-const turn = (sessionId: string, idempotencyKey: string, text = 'hello') => ({ tenantId: TENANT, sessionId, idempotencyKey, turn: newTurn(text) });
+const turn = (sessionId: string, idempotencyKey: string, text = 'hello') => ({
+  tenantId: TENANT,
+  sessionId,
+  idempotencyKey,
+  turn: newTurn(text),
+});
 
 /** A session whose last turn has ended. */
 async function freeSession(sessionId: string): Promise<void> {
@@ -92,7 +106,10 @@ describe('a turn whose runner is dead', () => {
     );
     expect(taken).toMatchObject({ value: { disposition: 'created' } });
     expect((await story(t.db, old.run.id)).slice(-4)).toEqual([
-      'assistant_message', 'session-turn-admission-stale-terminalized', 'command-terminal', 'terminal_status',
+      'assistant_message',
+      'session-turn-admission-stale-terminalized',
+      'command-terminal',
+      'terminal_status',
     ]);
   });
 
@@ -143,7 +160,11 @@ test('an append of a run and the admission to its busy session do not wait for e
 });
 
 describe('a second turn of an open run and a turn with a run of its own', () => {
-  const second = (run: { id: string }, idempotencyKey: string) => ({ ...keyOf(run), idempotencyKey, command: { type: 'turn', payload: { text: 'more' } } });
+  const second = (run: { id: string }, idempotencyKey: string) => ({
+    ...keyOf(run),
+    idempotencyKey,
+    command: { type: 'turn', payload: { text: 'more' } },
+  });
 
   /** A claimed run whose turn has ended, in a session that is free. */
   async function openRun(sessionId: string) {
@@ -203,6 +224,22 @@ test('a steer that meets the end of its turn is refused', async () => {
   expect(steer).toMatchObject({ code: 'no_receivable_turn' });
 });
 
+test('a command that meets the end of its run is refused, and its repeat under a known key is not', async () => {
+  const { run, epoch } = await aClaimedTurn(t.db);
+  const note = (idempotencyKey: string) => ({ ...keyOf(run), idempotencyKey, command: { type: 'note', payload: {} } });
+  const known = await runs().createCommand(note('known'));
+  const [, late] = await meet(
+    t.db,
+    (tx) => finishRun(tx, { ...keyOf(run), epoch, outcome: completed }),
+    () => runs().createCommand(note('late')),
+  );
+  expect(late).toMatchObject({ code: 'run_closed' });
+  expect(await runs().createCommand(note('known'))).toMatchObject({
+    replayed: true,
+    command: { id: known.command.id, state: 'completed' },
+  });
+});
+
 describe('two creations of one run', () => {
   const reserved = (runId: string, over = {}) => ({ tenantId: TENANT, runId, run: newRun(over) });
 
@@ -252,30 +289,6 @@ describe('two creations of one run', () => {
     );
     expect(twin).toMatchObject({ code: 'session_boundary' });
   });
-});
-
-test('a run whose transaction is older than the end of the run before stands behind it in the feed', async () => {
-  // A run that does not hold its session: it has no turn.
-  const before = await aClaimedRun(t.db, { sessionRef: { sessionId: 's-feed' } });
-  const theirs = await openClient(t.url);
-  await theirs.query('BEGIN; SELECT pg_current_xact_id()'); // as a team's own write would do
-
-  const finish = await hold(t.db, (tx) => finishRun(tx, { ...keyOf(before.run), epoch: before.epoch, outcome: completed }));
-  const { tx } = await joinTransaction(t.db, theirs);
-  const after = ending(admitTurn(tx, turn('s-feed', 'k')));
-  await waitUntilBlocked(t.db, 1);
-  await finish.commit();
-  const admitted = await after;
-  await theirs.query('COMMIT');
-  await theirs.end();
-
-  expect(admitted).toMatchObject({ value: { disposition: 'created' } });
-  const { rows } = await t.db.pool.query(
-    `SELECT run_id = $1 AS before, type, payload ->> 'phase' AS phase FROM (SELECT *, data AS payload FROM runplane.outbox_events WHERE session_id = 's-feed' ORDER BY tx, position) o`,
-    [before.run.id],
-  );
-  const order = rows.map((row: { before: boolean }) => row.before);
-  expect(order.lastIndexOf(true)).toBeLessThan(order.indexOf(false));
 });
 
 test('a turn is admitted while another session’s turn holds its locks', async () => {

@@ -1,11 +1,35 @@
-import { appendRunEvents, cancelRun, claimRun, createRuns, failUnclaimedRunsOnce, getRun, heartbeat, sweepLostRunnersOnce } from '@runplane/runs';
-import { aClaimedRun, aClaimedTurn, aRun, aRunner, aTurn, endLease, message, newRun, passDeadlines, story, TENANT } from '@runplane/runs/testing';
+import {
+  appendRunEvents,
+  cancelRun,
+  claimRun,
+  createRuns,
+  failUnclaimedRunsOnce,
+  getRun,
+  heartbeat,
+  sweepLostRunnersOnce,
+} from '@runplane/runs';
+import {
+  aClaimedRun,
+  aClaimedTurn,
+  aRun,
+  aRunner,
+  aTurn,
+  endLease,
+  message,
+  newRun,
+  passDeadlines,
+  story,
+  TENANT,
+} from '@runplane/runs/testing';
 import { waitUntilBlocked } from '@runplane/database/testing';
 import { ending, hold, lockRow, meet, meetAborted, openDbAhead, useRaces } from '../support/races';
 
 const t = useRaces();
 const keyOf = (run: { id: string }) => ({ tenantId: TENANT, runId: run.id });
-const rival = (run: { id: string }, runnerId = 'rival') => () => claimRun(t.db, { ...keyOf(run), runnerId });
+const rival =
+  (run: { id: string }, runnerId = 'rival') =>
+  () =>
+    claimRun(t.db, { ...keyOf(run), runnerId });
 
 describe('two runners that claim one run', () => {
   test('get it once: the second sees a lease that is newer than its snapshot', async () => {
@@ -41,6 +65,14 @@ describe('two runners that claim one run', () => {
     expect(second).toMatchObject({ value: { epoch: 1, run: { attempts: 1 } } });
   });
 
+  test('do not take over an ended lease when the run’s attempts are used up: the sweep ends it', async () => {
+    const { run } = await aClaimedRun(t.db, { maxAttempts: 1 });
+    await endLease(t.db, run.id);
+    expect(await ending(rival(run)())).toMatchObject({ code: 'run_claimed' });
+    await sweepLostRunnersOnce(t.db);
+    expect(await getRun(t.db, keyOf(run))).toMatchObject({ status: 'failed', attempts: 1 });
+  });
+
   test('in a crowd: exactly one of twenty gets it', async () => {
     const run = await aRun(t.db);
     const endings = await Promise.all(Array.from({ length: 20 }, () => ending(claimRun(t.db, { ...keyOf(run), runnerId: aRunner() }))));
@@ -64,7 +96,9 @@ describe('a claim and a cancel', () => {
       (tx) => claimRun(tx, { ...keyOf(run), runnerId: 'r1' }),
       () => createRuns(t.db).cancelRun(keyOf(run)),
     );
-    expect(cancelled).toMatchObject({ value: { changed: true, run: { status: 'cancelling', claimedBy: 'r1' }, request: { stage: 'persisted' } } });
+    expect(cancelled).toMatchObject({
+      value: { changed: true, run: { status: 'cancelling', claimedBy: 'r1' }, request: { stage: 'persisted' } },
+    });
     expect(await heartbeat(t.db, { ...keyOf(run), epoch: claim.epoch })).toMatchObject({ runStatus: 'cancelling' });
   });
 });
@@ -155,8 +189,14 @@ describe('the sweep of lost runners', () => {
     await waitUntilBlocked(t.db, 2);
     await stop.release();
 
-    expect([await first, await second]).toEqual([{ changed: 1, failed: 0 }, { changed: 0, failed: 0 }]);
-    expect((await story(t.db, run.id)).filter((what) => what === 'terminal_status' || what === 'claim-lost')).toEqual(['claim-lost', 'terminal_status']);
+    expect([await first, await second]).toEqual([
+      { changed: 1, failed: 0 },
+      { changed: 0, failed: 0 },
+    ]);
+    expect((await story(t.db, run.id)).filter((what) => what === 'terminal_status' || what === 'claim-lost')).toEqual([
+      'claim-lost',
+      'terminal_status',
+    ]);
   });
 });
 

@@ -1,8 +1,20 @@
 import { inTransaction, type Tx } from '@runplane/database';
 import { waitUntilBlocked } from '@runplane/database/testing';
 import {
-  cancelCommand, cancelRun, claimDispatchIntents, claimRun, completeDispatchIntent, createRuns, dispatchOnce, failExhaustedIntentsOnce, finishRun, getDispatchIntent, getRun,
-  retryDispatchIntent, sweepLostRunnersOnce, terminalizeDispatchIntent,
+  cancelCommand,
+  cancelRun,
+  claimDispatchIntents,
+  claimRun,
+  completeDispatchIntent,
+  createRuns,
+  dispatchOnce,
+  failExhaustedIntentsOnce,
+  finishRun,
+  getDispatchIntent,
+  getRun,
+  retryDispatchIntent,
+  sweepLostRunnersOnce,
+  terminalizeDispatchIntent,
 } from '@runplane/runs';
 import { aTurn, endLease, newRun, story, TENANT } from '@runplane/runs/testing';
 import { ending, lockRow, meet, useRaces } from '../support/races';
@@ -13,7 +25,9 @@ const runs = () => createRuns(t.db);
 
 /** A turn whose intent is claimed by a dispatcher; other due intents are put off first. */
 async function aDispatchingTurn(sessionId?: string) {
-  await t.db.pool.query(`UPDATE runplane.dispatch_intents SET ready_at = ready_at + interval '1 day' WHERE state IN ('pending', 'retry', 'dispatching')`);
+  await t.db.pool.query(
+    `UPDATE runplane.dispatch_intents SET ready_at = ready_at + interval '1 day' WHERE state IN ('pending', 'retry', 'dispatching')`,
+  );
   const turn = await aTurn(t.db, sessionId);
   const [intent] = await claimDispatchIntents(t.db, { owner: 'd1', limit: 1 });
   if (intent === undefined) throw new Error('no intent was due');
@@ -46,9 +60,10 @@ describe('two dispatchers', () => {
 
   test('the one whose claim has ended cannot settle behind the other', async () => {
     const { claim, command } = await aDispatchingTurn();
-    await t.db.pool.query(`UPDATE runplane.dispatch_intents SET expires_at = runplane.app_now() - interval '1 s', ready_at = runplane.app_now() - interval '1 s' WHERE id = $1`, [
-      claim.intentId,
-    ]);
+    await t.db.pool.query(
+      `UPDATE runplane.dispatch_intents SET expires_at = runplane.app_now() - interval '1 s', ready_at = runplane.app_now() - interval '1 s' WHERE id = $1`,
+      [claim.intentId],
+    );
     const [taken] = await claimDispatchIntents(t.db, { owner: 'd2', limit: 1 });
     expect(taken).toMatchObject({ id: claim.intentId, epoch: claim.epoch + 1, attempts: 2 });
     for (const settle of [complete(claim), (tx: Tx) => retryDispatchIntent(tx, claim, { error: 'x', delayMs: 1 })])
@@ -104,7 +119,10 @@ describe('a settle of a dispatch', () => {
     const [, failed] = await meet(
       t.db,
       (tx) => claimRun(tx, { ...keyOf(run), runnerId: 'r1' }),
-      () => inTransaction(t.db, (tx) => terminalizeDispatchIntent(tx, claim, { failureKind: 'infra-failed', message: 'unknown profile', attempts: 1 })),
+      () =>
+        inTransaction(t.db, (tx) =>
+          terminalizeDispatchIntent(tx, claim, { failureKind: 'infra-failed', message: 'unknown profile', attempts: 1 }),
+        ),
     );
     expect(failed).toEqual({ value: undefined });
     expect(await intentOf(command)).toMatchObject({ state: 'failed' });
@@ -113,7 +131,9 @@ describe('a settle of a dispatch', () => {
   });
 
   test('behind a requeue of its run is refused: the next intent is another dispatcher’s', async () => {
-    await t.db.pool.query(`UPDATE runplane.dispatch_intents SET ready_at = ready_at + interval '1 day' WHERE state IN ('pending', 'retry', 'dispatching')`);
+    await t.db.pool.query(
+      `UPDATE runplane.dispatch_intents SET ready_at = ready_at + interval '1 day' WHERE state IN ('pending', 'retry', 'dispatching')`,
+    );
     const { run, command } = await aTurn(t.db, undefined, { run: newRun({ onRunnerLost: 'requeue' }) });
     const [intent] = await claimDispatchIntents(t.db, { owner: 'd1', limit: 1 });
     await claimRun(t.db, { ...keyOf(run), runnerId: 'r1' });
@@ -122,7 +142,20 @@ describe('a settle of a dispatch', () => {
     const stop = await lockRow(t.url, 'commands', `id = '${command.id}'`);
     const sweep = sweepLostRunnersOnce(t.db);
     await waitUntilBlocked(t.db, 1);
-    const settle = ending(inTransaction(t.db, complete({ ...keyOf(run), commandId: command.id, intentId: intent?.id ?? '', epoch: 1, attempts: 1, runnerJobId: 'j', owner: 'd1' })));
+    const settle = ending(
+      inTransaction(
+        t.db,
+        complete({
+          ...keyOf(run),
+          commandId: command.id,
+          intentId: intent?.id ?? '',
+          epoch: 1,
+          attempts: 1,
+          runnerJobId: 'j',
+          owner: 'd1',
+        }),
+      ),
+    );
     await waitUntilBlocked(t.db, 2);
     await stop.release();
 
@@ -134,7 +167,10 @@ describe('a settle of a dispatch', () => {
 
 describe('an intent whose attempts are used up', () => {
   const exhaust = (intentId: string) =>
-    t.db.pool.query(`UPDATE runplane.dispatch_intents SET attempts = 8, expires_at = runplane.app_now() - interval '1 s', ready_at = runplane.app_now() - interval '1 s' WHERE id = $1`, [intentId]);
+    t.db.pool.query(
+      `UPDATE runplane.dispatch_intents SET attempts = 8, expires_at = runplane.app_now() - interval '1 s', ready_at = runplane.app_now() - interval '1 s' WHERE id = $1`,
+      [intentId],
+    );
 
   test('is ended once by two sweeps at once', async () => {
     const { run, claim } = await aDispatchingTurn('s-exhausted');
@@ -166,7 +202,9 @@ describe('an intent whose attempts are used up', () => {
 });
 
 test('a launch that meets the cancel of its run is reported as stale, and the dispatcher goes on', async () => {
-  await t.db.pool.query(`UPDATE runplane.dispatch_intents SET ready_at = ready_at + interval '1 day' WHERE state IN ('pending', 'retry', 'dispatching')`);
+  await t.db.pool.query(
+    `UPDATE runplane.dispatch_intents SET ready_at = ready_at + interval '1 day' WHERE state IN ('pending', 'retry', 'dispatching')`,
+  );
   const { run } = await aTurn(t.db);
   const launcher = {
     kind: 'test',

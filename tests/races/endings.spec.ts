@@ -1,8 +1,20 @@
 import { inTransaction } from '@runplane/database';
 import { waitUntilBlocked } from '@runplane/database/testing';
 import {
-  acknowledgeCancel, ackCommand, appendRunEvents, cancelCommand, cancelRun, createRuns, finishCommand, finishRun, getCommand, getRun, listCancelRequests, listRunEvents,
-  sweepCancelDeadlinesOnce, sweepLostRunnersOnce,
+  acknowledgeCancel,
+  ackCommand,
+  appendRunEvents,
+  cancelCommand,
+  cancelRun,
+  createRuns,
+  finishCommand,
+  finishRun,
+  getCommand,
+  getRun,
+  listCancelRequests,
+  listRunEvents,
+  sweepCancelDeadlinesOnce,
+  sweepLostRunnersOnce,
 } from '@runplane/runs';
 import { aClaimedRun, aClaimedTurn, endLease, message, passDeadlines, story, TENANT } from '@runplane/runs/testing';
 import { ending, hold, lockRow, meet, meetAborted, useRaces } from '../support/races';
@@ -46,7 +58,9 @@ describe('a finish and a cancel', () => {
       () => runs().finishRun({ ...keyOf(run), epoch, outcome: completed }),
     );
     expect(finish).toMatchObject({ code: 'run_closed', data: { status: 'cancelled' } });
-    expect(await runs().finishRun({ ...keyOf(run), epoch, outcome: { terminalStatus: 'cancelled' } })).toMatchObject({ status: 'cancelled' });
+    expect(await runs().finishRun({ ...keyOf(run), epoch, outcome: { terminalStatus: 'cancelled' } })).toMatchObject({
+      status: 'cancelled',
+    });
     expect(await terminals(run.id)).toBe(1);
   });
 
@@ -70,7 +84,9 @@ describe('a finish and a cancel', () => {
       () => runs().finishRun(finish),
     );
     expect(same).toMatchObject({ value: { status: 'completed' } });
-    await expect(runs().finishRun({ ...finish, outcome: { terminalStatus: 'failed', failureKind: 'timeout' } })).rejects.toMatchObject({ code: 'run_closed' });
+    await expect(runs().finishRun({ ...finish, outcome: { terminalStatus: 'failed', failureKind: 'timeout' } })).rejects.toMatchObject({
+      code: 'run_closed',
+    });
     expect(await terminals(run.id)).toBe(1);
   });
 });
@@ -193,9 +209,13 @@ describe('sweeps and the end of their run', () => {
     await waitUntilBlocked(t.db, 2);
     await stop.release();
 
-    expect([await deadlines, await lost]).toEqual([{ changed: 1, failed: 0 }, { changed: 0, failed: 0 }]);
+    expect([await deadlines, await lost]).toEqual([
+      { changed: 1, failed: 0 },
+      { changed: 0, failed: 0 },
+    ]);
     const told = await story(t.db, run.id);
-    for (const once of ['cancel-fenced', 'terminal_status', 'cancel-terminalized']) expect(told.filter((what) => what === once)).toHaveLength(1);
+    for (const once of ['cancel-fenced', 'terminal_status', 'cancel-terminalized'])
+      expect(told.filter((what) => what === once)).toHaveLength(1);
   });
 
   test('all sweeps together over twenty runs end each once', async () => {
@@ -205,7 +225,12 @@ describe('sweeps and the end of their run', () => {
       await endLease(t.db, run.id);
       await passDeadlines(t.db, run.id);
     }
-    const sweeps = await Promise.all([sweepCancelDeadlinesOnce(t.db), sweepLostRunnersOnce(t.db), sweepCancelDeadlinesOnce(t.db), sweepLostRunnersOnce(t.db)]);
+    const sweeps = await Promise.all([
+      sweepCancelDeadlinesOnce(t.db),
+      sweepLostRunnersOnce(t.db),
+      sweepCancelDeadlinesOnce(t.db),
+      sweepLostRunnersOnce(t.db),
+    ]);
     expect(sweeps.reduce((sum, { changed }) => sum + changed, 0)).toBe(20);
     for (const { run } of due) expect(await terminals(run.id)).toBe(1);
   });
@@ -265,7 +290,11 @@ describe('one command', () => {
 
   test('a steer that is cancelled and then missed leaves no request open', async () => {
     const { run, command, epoch } = await aClaimedTurn(t.db);
-    const steer = await runs().createCommand({ ...keyOf(run), command: { type: 'steer', payload: { text: 'left' } }, idempotencyKey: 'steer' });
+    const steer = await runs().createCommand({
+      ...keyOf(run),
+      command: { type: 'steer', payload: { text: 'left' } },
+      idempotencyKey: 'steer',
+    });
     await runs().cancelCommand({ tenantId: TENANT, commandId: steer.command.id });
     await runs().finishCommand({ ...keyOf(run), commandId: command.id, epoch, outcome: completed });
     await runs().finishRun({ ...keyOf(run), epoch, outcome: completed });

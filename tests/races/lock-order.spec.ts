@@ -1,7 +1,27 @@
 import { inTransaction, LOCK_RANK, type LockRankName, type Tx } from '@runplane/database';
 import {
-  ackCommand, acknowledgeCancel, admitTurn, appendRunEvents, cancelCommand, cancelRun, claimDispatchIntents, claimRun, completeDispatchIntent, createCommand, createRun, createRuns,
-  dispatchOnce, failUnclaimedRunsOnce, finishCommand, finishRun, heartbeat, registerRunner, retryDispatchIntent, sweepCancelDeadlinesOnce, sweepLostRunnersOnce, terminalizeDispatchIntent,
+  ackCommand,
+  acknowledgeCancel,
+  admitTurn,
+  appendRunEvents,
+  cancelCommand,
+  cancelRun,
+  claimDispatchIntents,
+  claimRun,
+  completeDispatchIntent,
+  createCommand,
+  createRun,
+  createRuns,
+  dispatchOnce,
+  failUnclaimedRunsOnce,
+  finishCommand,
+  finishRun,
+  heartbeat,
+  registerRunner,
+  retryDispatchIntent,
+  sweepCancelDeadlinesOnce,
+  sweepLostRunnersOnce,
+  terminalizeDispatchIntent,
 } from '@runplane/runs';
 import { aClaimedTurn, aRun, aTurn, endLease, message, newRun, newTurn, passDeadlines, TENANT } from '@runplane/runs/testing';
 import { ending, useRaces } from '../support/races';
@@ -53,12 +73,16 @@ const OPERATIONS: Record<string, { locks: LockRankName[]; prepare: () => Promise
       return (tx) => createRun(tx, { tenantId, runId: newKey(), run: { ...newRun(), sessionRef: { sessionId: 's-known' } } });
     },
   },
-  'createRun in a new session': { locks: ['newKey'], prepare: async () => (tx) => createRun(tx, { tenantId, runId: newKey(), run: { ...newRun(), sessionRef: { sessionId: newKey() } } }) },
+  'createRun in a new session': {
+    locks: ['newKey'],
+    prepare: async () => (tx) => createRun(tx, { tenantId, runId: newKey(), run: { ...newRun(), sessionRef: { sessionId: newKey() } } }),
+  },
   createCommand: {
     locks: ['run', 'command', 'intent', 'session'],
     prepare: async () => {
       const old = await aClaimedTurn(t.db);
-      return (tx) => createCommand(tx, { ...keyOf(old), idempotencyKey: newKey(), command: { type: 'steer', payload: { text: 'x' }, dispatch: {} } });
+      return (tx) =>
+        createCommand(tx, { ...keyOf(old), idempotencyKey: newKey(), command: { type: 'steer', payload: { text: 'x' }, dispatch: {} } });
     },
   },
   'admitTurn in a new session': { locks: ['newKey'], prepare: async () => (tx) => admitTurn(tx, turn(newKey())) },
@@ -109,7 +133,13 @@ const OPERATIONS: Record<string, { locks: LockRankName[]; prepare: () => Promise
     locks: ['run', 'runLease', 'command', 'intent', 'session'],
     prepare: async () => {
       const claimed = await aClaimedTurn(t.db);
-      return (tx) => finishRun(tx, { ...keyOf(claimed), commandId: claimed.command.id, epoch: claimed.epoch, outcome: { ...completed, threadId: 'th' } });
+      return (tx) =>
+        finishRun(tx, {
+          ...keyOf(claimed),
+          commandId: claimed.command.id,
+          epoch: claimed.epoch,
+          outcome: { ...completed, threadId: 'th' },
+        });
     },
   },
   cancelRun: {
@@ -165,7 +195,10 @@ test.each(Object.entries(OPERATIONS))('%s takes its locks in order', async (_nam
 });
 
 test('two operations of one transaction in the wrong order are refused before they wait', async () => {
-  const [a, b] = [await aClaimedTurn(t.db), await aClaimedTurn(t.db)].sort((x, y) => (x.run.id < y.run.id ? -1 : 1)) as [Awaited<ReturnType<typeof aClaimedTurn>>, Awaited<ReturnType<typeof aClaimedTurn>>];
+  const [a, b] = [await aClaimedTurn(t.db), await aClaimedTurn(t.db)].sort((x, y) => (x.run.id < y.run.id ? -1 : 1)) as [
+    Awaited<ReturnType<typeof aClaimedTurn>>,
+    Awaited<ReturnType<typeof aClaimedTurn>>,
+  ];
   const backwards = inTransaction(t.db, async (tx) => {
     await appendRunEvents(tx, { ...keyOf(b), epoch: b.epoch, events: [message('b')] });
     await appendRunEvents(tx, { ...keyOf(a), epoch: a.epoch, events: [message('a')] });
@@ -175,7 +208,16 @@ test('two operations of one transaction in the wrong order are refused before th
 
 /** What callers may hear under load. Everything else is a bug; a deadlock fails the file (useRaces). */
 const DOCUMENTED = new Set([
-  'run_closed', 'run_cancelling', 'run_claimed', 'lease_lost', 'lease_expired', 'command_closed', 'session_busy', 'no_receivable_turn', 'no_cancel_requested', 'stale_dispatch_claim',
+  'run_closed',
+  'run_cancelling',
+  'run_claimed',
+  'lease_lost',
+  'lease_expired',
+  'command_closed',
+  'session_busy',
+  'no_receivable_turn',
+  'no_cancel_requested',
+  'stale_dispatch_claim',
   'transaction_conflict', // the session changed hands at every one of four looks
 ]);
 const CHAOS_MS = 6_000;
@@ -198,21 +240,30 @@ test('everything at once on few rows: no deadlock, only documented refusals, and
   const onActive: Record<string, (about: NonNullable<Awaited<ReturnType<typeof actives>>>) => Promise<unknown>> = {
     claim: ({ runId }) => claimRun(t.db, { tenantId, runId, runnerId: pick(['r1', 'r2', 'r3']) }),
     beat: ({ runId, epoch }) => heartbeat(t.db, { tenantId, runId, epoch }),
-    append: ({ runId, epoch }) => appendRunEvents(t.db, { tenantId, runId, epoch, events: [message('x'), { type: 'tool_call', payload: { callId: newKey(), name: 'ls', arguments: {} } }] }),
+    append: ({ runId, epoch }) =>
+      appendRunEvents(t.db, {
+        tenantId,
+        runId,
+        epoch,
+        events: [message('x'), { type: 'tool_call', payload: { callId: newKey(), name: 'ls', arguments: {} } }],
+      }),
     ack: ({ runId, epoch, commandId }) => runs().ackCommand({ tenantId, runId, commandId, epoch }),
     finishCommand: ({ runId, epoch, commandId }) => runs().finishCommand({ tenantId, runId, commandId, epoch, outcome: completed }),
     finish: ({ runId, epoch }) => runs().finishRun({ tenantId, runId, epoch, outcome: completed }),
     cancel: ({ runId }) => runs().cancelRun({ tenantId, runId, graceMs: 0, immediate: Math.random() < 0.3 }),
     cancelCommand: ({ commandId }) => runs().cancelCommand({ tenantId, commandId, graceMs: 0 }),
     acknowledge: ({ runId, epoch }) => runs().acknowledgeCancel({ tenantId, runId, epoch, stage: 'delivered' }),
-    steer: ({ runId }) => runs().createCommand({ tenantId, runId, idempotencyKey: newKey(), command: { type: 'steer', payload: { text: 's' } } }),
-    secondTurn: ({ runId }) => runs().createCommand({ tenantId, runId, idempotencyKey: newKey(), command: { type: 'turn', payload: { text: 't' }, dispatch: {} } }),
+    steer: ({ runId }) =>
+      runs().createCommand({ tenantId, runId, idempotencyKey: newKey(), command: { type: 'steer', payload: { text: 's' } } }),
+    secondTurn: ({ runId }) =>
+      runs().createCommand({ tenantId, runId, idempotencyKey: newKey(), command: { type: 'turn', payload: { text: 't' }, dispatch: {} } }),
     expire: ({ runId }) => endLease(t.db, runId),
     pass: ({ runId }) => passDeadlines(t.db, runId),
   };
   const launcher = { kind: 'test', launch: async () => ({ outcome: 'created' as const, jobName: 'x', result: {} }) };
   const anywhere: (() => Promise<unknown>)[] = [
-    () => runs().admitTurn({ ...turn(pick(sessions)), turn: newTurn('hello', { run: newRun({ onRunnerLost: pick(['fail', 'requeue']) }) }) }),
+    () =>
+      runs().admitTurn({ ...turn(pick(sessions)), turn: newTurn('hello', { run: newRun({ onRunnerLost: pick(['fail', 'requeue']) }) }) }),
     () => sweepLostRunnersOnce(t.db),
     () => sweepCancelDeadlinesOnce(t.db),
     () => failUnclaimedRunsOnce(t.db),
@@ -222,14 +273,19 @@ test('everything at once on few rows: no deadlock, only documented refusals, and
   const caller = async (): Promise<void> => {
     while (Date.now() < until) {
       const about = await actives();
-      const call = about !== undefined && Math.random() < 0.75 ? (pick(Object.values(onActive)) as (typeof onActive)[string])(about) : pick(anywhere)();
+      const call =
+        about !== undefined && Math.random() < 0.75
+          ? (pick(Object.values(onActive)) as (typeof onActive)[string])(about)
+          : pick(anywhere)();
       const ended = await ending(call);
       const what = 'code' in ended ? ended.code : 'done';
       seen.set(what, (seen.get(what) ?? 0) + 1);
     }
   };
   const sweepFailures: string[] = [];
-  const onError = jest.spyOn(t.db.options, 'onError').mockImplementation((error, where) => void sweepFailures.push(`${where}: ${error.message}`));
+  const onError = jest
+    .spyOn(t.db.options, 'onError')
+    .mockImplementation((error, where) => void sweepFailures.push(`${where}: ${error.message}`));
   await Promise.all(Array.from({ length: CALLERS }, caller));
   onError.mockRestore();
 

@@ -21,7 +21,10 @@ type Work = (theirs: ForeignTransaction, write: (id: string, runId: string) => P
 const TEAMS: [string, (work: Work) => Promise<void>][] = [
   [
     'a Prisma transaction',
-    (work) => t.db.prisma.$transaction((client) => work(client, (id, runId) => client.$executeRaw`INSERT INTO public.orders (id, run_id) VALUES (${id}, ${runId})`)),
+    (work) =>
+      t.db.prisma.$transaction((client) =>
+        work(client, (id, runId) => client.$executeRaw`INSERT INTO public.orders (id, run_id) VALUES (${id}, ${runId})`),
+      ),
   ],
   [
     'a connection of pg',
@@ -127,7 +130,10 @@ describe('twenty callers with one key', () => {
     const call = (text: string) =>
       createRuns(t.db)
         .admitTurn({ ...turn('crowd', 'one-key'), turn: newTurn(text) })
-        .then(({ run }) => run.id, (error: unknown) => (error as { code: string }).code);
+        .then(
+          ({ run }) => run.id,
+          (error: unknown) => (error as { code: string }).code,
+        );
     const answers = await Promise.all(Array.from({ length: 20 }, (_, i) => call(i % 2 === 0 ? 'these words' : 'other words')));
 
     const kinds = new Map([...new Set(answers)].map((answer) => [answer, answers.filter((each) => each === answer).length]));
@@ -140,7 +146,10 @@ describe('twenty callers with one key', () => {
     const call = (providerId: string) =>
       createRuns(t.db)
         .createRun({ tenantId, runId: 'run_crowd', run: newRun({ providerId }) })
-        .then(({ replayed }) => (replayed ? 'replayed' : 'created'), (error: unknown) => (error as { code: string }).code);
+        .then(
+          ({ replayed }) => (replayed ? 'replayed' : 'created'),
+          (error: unknown) => (error as { code: string }).code,
+        );
     const answers = await Promise.all(Array.from({ length: 20 }, (_, i) => call(i % 2 === 0 ? 'one' : 'other')));
     const count = (answer: string) => answers.filter((each) => each === answer).length;
     expect([count('created'), count('replayed'), count('idempotency_conflict')]).toEqual([1, 9, 10]);
@@ -168,7 +177,12 @@ describe('a process that dies behind any single statement', () => {
 
   const claimedTurn = async () => {
     const { run, epoch, command } = await aClaimedTurn(t.db);
-    await appendRunEvents(t.db, { tenantId, runId: run.id, epoch, events: [{ type: 'tool_call', payload: { callId: 'a', name: 'ls', arguments: {} } }] });
+    await appendRunEvents(t.db, {
+      tenantId,
+      runId: run.id,
+      epoch,
+      events: [{ type: 'tool_call', payload: { callId: 'a', name: 'ls', arguments: {} } }],
+    });
     return { tenantId, runId: run.id, epoch, commandId: command.id };
   };
 
@@ -198,7 +212,10 @@ describe('a process that dies behind any single statement', () => {
       'finishRun',
       async () => {
         const { tenantId: _, ...claim } = await claimedTurn();
-        return { run: (tx) => finishRun(tx, { tenantId, ...claim, outcome: { ...completed, threadId: 'th' } }), told: () => story(t.db, claim.runId) };
+        return {
+          run: (tx) => finishRun(tx, { tenantId, ...claim, outcome: { ...completed, threadId: 'th' } }),
+          told: () => story(t.db, claim.runId),
+        };
       },
       'terminal_status',
     ],

@@ -120,7 +120,12 @@ export async function meetAborted<B>(db: Db, first: (tx: Tx) => Promise<unknown>
   return other;
 }
 
-async function meetAndEnd<A, B, E>(db: Db, first: (tx: Tx) => Promise<A>, second: () => Promise<B>, end: (held: Held<A>) => Promise<E>): Promise<[E, Ending<B>]> {
+async function meetAndEnd<A, B, E>(
+  db: Db,
+  first: (tx: Tx) => Promise<A>,
+  second: () => Promise<B>,
+  end: (held: Held<A>) => Promise<E>,
+): Promise<[E, Ending<B>]> {
   const held = await hold(db, first);
   const other = ending(second());
   try {
@@ -134,7 +139,11 @@ async function meetAndEnd<A, B, E>(db: Db, first: (tx: Tx) => Promise<A>, second
 }
 
 /** A row lock of a connection beside, at which an operation can be stopped in the middle of its transaction. */
-export async function lockRow(url: string, table: 'sessions' | 'commands' | 'runs' | 'run_leases' | 'dispatch_intents', where: string): Promise<{ release(): Promise<void> }> {
+export async function lockRow(
+  url: string,
+  table: 'sessions' | 'commands' | 'runs' | 'run_leases' | 'dispatch_intents',
+  where: string,
+): Promise<{ release(): Promise<void> }> {
   const client = await openClient(url);
   await client.query('BEGIN');
   await client.query(`SELECT FROM runplane.${table} WHERE ${where} FOR UPDATE`);

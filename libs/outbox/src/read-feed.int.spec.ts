@@ -27,7 +27,7 @@ async function append(on: SqlExecutor, { tenantId = 'acme', streamId = 'a', coun
 
 /** Waits until the horizon has passed all that is written: test files beside this one hold it back for moments. */
 async function passed(): Promise<void> {
-  for (const late = Date.now() + 10_000; ; ) {
+  for (const late = Date.now() + 10_000; ;) {
     const { rows } = await t.db.pool.query('SELECT FROM runplane.outbox_events WHERE tx >= runplane.feed_horizon() LIMIT 1');
     if (rows.length === 0) return;
     if (Date.now() > late) throw new Error('the horizon is held back');
@@ -36,11 +36,17 @@ async function passed(): Promise<void> {
 }
 
 /** Reads on until the horizon, page by page, as a client does. */
-async function readAll(after: string, options: { tenantId?: string; limit?: number } = {}): Promise<{ events: FeedEvent[]; cursor: string; pages: number }> {
+async function readAll(
+  after: string,
+  options: { tenantId?: string; limit?: number } = {},
+): Promise<{ events: FeedEvent[]; cursor: string; pages: number }> {
   await passed();
   return readOn(after, options);
 }
-async function readOn(after: string, { tenantId, limit = 200 }: { tenantId?: string; limit?: number } = {}): Promise<{ events: FeedEvent[]; cursor: string; pages: number }> {
+async function readOn(
+  after: string,
+  { tenantId, limit = 200 }: { tenantId?: string; limit?: number } = {},
+): Promise<{ events: FeedEvent[]; cursor: string; pages: number }> {
   const events: FeedEvent[] = [];
   for (let pages = 1, cursor = after; ; pages += 1) {
     const page = await readFeed(t.db.sql, { tenantId, after: cursor, limit });
@@ -175,9 +181,12 @@ describe('a cursor', () => {
     await expect(readFeed(t.db.sql, { tenantId: undefined, after: beyond })).rejects.toMatchObject({ code: 'cursor_expired' });
   });
 
-  test.each(['', 'x', 'e30', '{"v":1}', encodeFeedCursor('s', { tx: 1n, position: 1n }).slice(1)])('that nobody has made is refused: %j', async (after) => {
-    await expect(readFeed(t.db.sql, { tenantId: undefined, after })).rejects.toMatchObject({ code: 'invalid_cursor' });
-  });
+  test.each(['', 'x', 'e30', '{"v":1}', encodeFeedCursor('s', { tx: 1n, position: 1n }).slice(1)])(
+    'that nobody has made is refused: %j',
+    async (after) => {
+      await expect(readFeed(t.db.sql, { tenantId: undefined, after })).rejects.toMatchObject({ code: 'invalid_cursor' });
+    },
+  );
 });
 
 test('places beyond 2^53 stay exact: no repeat, no skip, no equal cursors', async () => {

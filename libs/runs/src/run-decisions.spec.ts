@@ -1,6 +1,15 @@
 import { FINAL_RUN_STATES, RUN_STATES, TERMINAL_STATUSES, type RunState } from '@runplane/contracts';
 import {
-  decideCancel, decideFinish, decideLostRunner, decideStaleness, decideWriter, failureKindOf, isCancelOverdue, isClaimOverdue, type LeaseFacts, type RunFacts,
+  decideCancel,
+  decideFinish,
+  decideLostRunner,
+  decideStaleness,
+  decideWriter,
+  failureKindOf,
+  isCancelOverdue,
+  isClaimOverdue,
+  type LeaseFacts,
+  type RunFacts,
 } from './run-decisions';
 
 const run = (status: RunState, over: Partial<RunFacts> = {}): RunFacts => ({
@@ -24,12 +33,19 @@ function everyState<T>(expected: Record<RunState, T>): [RunState, T][] {
 }
 
 describe('a writer', () => {
-  test.each(everyState({ pending: 'lease-lost', claimed: 'write', cancelling: 'write', completed: 'closed', failed: 'closed', blocked: 'closed', cancelled: 'closed' }))(
-    'of the current epoch on a %s run: %s',
-    (state, kind) => {
-      expect(decideWriter(run(state), 3)).toEqual({ kind });
-    },
-  );
+  test.each(
+    everyState({
+      pending: 'lease-lost',
+      claimed: 'write',
+      cancelling: 'write',
+      completed: 'closed',
+      failed: 'closed',
+      blocked: 'closed',
+      cancelled: 'closed',
+    }),
+  )('of the current epoch on a %s run: %s', (state, kind) => {
+    expect(decideWriter(run(state), 3)).toEqual({ kind });
+  });
 
   test.each(RUN_STATES)('of another epoch has lost its lease, also on a %s run', (state) => {
     expect(decideWriter(run(state), 2)).toEqual({ kind: 'lease-lost' });
@@ -39,18 +55,35 @@ describe('a writer', () => {
 
 describe('an outcome', () => {
   test('leaves a failure kind exactly where it is none of completed', () => {
-    expect(TERMINAL_STATUSES.map((terminalStatus) => failureKindOf({ terminalStatus }))).toEqual([null, 'backend-failed', 'backend-failed', 'cancelled']);
-    expect(TERMINAL_STATUSES.map((terminalStatus) => failureKindOf({ terminalStatus, failureKind: 'timeout' }))).toEqual([null, 'timeout', 'timeout', 'timeout']);
+    expect(TERMINAL_STATUSES.map((terminalStatus) => failureKindOf({ terminalStatus }))).toEqual([
+      null,
+      'backend-failed',
+      'backend-failed',
+      'cancelled',
+    ]);
+    expect(TERMINAL_STATUSES.map((terminalStatus) => failureKindOf({ terminalStatus, failureKind: 'timeout' }))).toEqual([
+      null,
+      'timeout',
+      'timeout',
+      'timeout',
+    ]);
   });
 });
 
 describe('a finish', () => {
-  test.each(everyState({ pending: 'lease-lost', claimed: 'close', cancelling: 'close', completed: 'replay', failed: 'closed', blocked: 'closed', cancelled: 'closed' }))(
-    'as completed of a %s run: %s',
-    (state, kind) => {
-      expect(decideFinish(run(state), 3, { terminalStatus: 'completed' })).toEqual({ kind });
-    },
-  );
+  test.each(
+    everyState({
+      pending: 'lease-lost',
+      claimed: 'close',
+      cancelling: 'close',
+      completed: 'replay',
+      failed: 'closed',
+      blocked: 'closed',
+      cancelled: 'closed',
+    }),
+  )('as completed of a %s run: %s', (state, kind) => {
+    expect(decideFinish(run(state), 3, { terminalStatus: 'completed' })).toEqual({ kind });
+  });
 
   test.each(RUN_STATES)('under another epoch is refused, also on a %s run', (state) => {
     expect(decideFinish(run(state), 2, { terminalStatus: 'completed' })).toEqual({ kind: 'lease-lost' });
@@ -62,7 +95,8 @@ describe('a finish', () => {
       const same = decideFinish(stored, 3, { terminalStatus, failureKind: stored.failureKind });
       expect(same).toEqual({ kind: terminalStatus === state ? 'replay' : 'closed' });
     }
-    if (state !== 'completed') expect(decideFinish(stored, 3, { terminalStatus: state as 'failed', failureKind: 'another' })).toEqual({ kind: 'closed' });
+    if (state !== 'completed')
+      expect(decideFinish(stored, 3, { terminalStatus: state as 'failed', failureKind: 'another' })).toEqual({ kind: 'closed' });
   });
 });
 
@@ -71,17 +105,26 @@ describe('a cancel', () => {
   const close = (fenced: boolean) => ({ kind: 'close', fenced });
   const finals = { completed: keep, failed: keep, blocked: keep, cancelled: keep };
 
-  test.each(everyState({ pending: close(false), claimed: { kind: 'request' }, cancelling: keep, ...finals }))('of a %s run whose holder lives: %j', (state, decision) => {
-    expect(decideCancel(run(state), live, { immediate: false })).toEqual(decision);
-  });
+  test.each(everyState({ pending: close(false), claimed: { kind: 'request' }, cancelling: keep, ...finals }))(
+    'of a %s run whose holder lives: %j',
+    (state, decision) => {
+      expect(decideCancel(run(state), live, { immediate: false })).toEqual(decision);
+    },
+  );
 
-  test.each(everyState({ pending: close(false), claimed: close(true), cancelling: close(true), ...finals }))('of a %s run whose holder is gone: %j', (state, decision) => {
-    for (const lease of [ended, none]) expect(decideCancel(run(state), lease, { immediate: false })).toEqual(decision);
-  });
+  test.each(everyState({ pending: close(false), claimed: close(true), cancelling: close(true), ...finals }))(
+    'of a %s run whose holder is gone: %j',
+    (state, decision) => {
+      for (const lease of [ended, none]) expect(decideCancel(run(state), lease, { immediate: false })).toEqual(decision);
+    },
+  );
 
-  test.each(everyState({ pending: close(false), claimed: close(true), cancelling: close(true), ...finals }))('at once of a %s run: %j', (state, decision) => {
-    for (const lease of [live, ended, none]) expect(decideCancel(run(state), lease, { immediate: true })).toEqual(decision);
-  });
+  test.each(everyState({ pending: close(false), claimed: close(true), cancelling: close(true), ...finals }))(
+    'at once of a %s run: %j',
+    (state, decision) => {
+      for (const lease of [live, ended, none]) expect(decideCancel(run(state), lease, { immediate: true })).toEqual(decision);
+    },
+  );
 });
 
 describe('the sweep of lost runners', () => {
@@ -92,9 +135,12 @@ describe('the sweep of lost runners', () => {
     expect(decideLostRunner(run(state), live)).toEqual(keep);
   });
 
-  test.each(everyState({ ...untouched, claimed: { kind: 'fail' }, cancelling: { kind: 'finish-cancel' } }))('of a %s run that must not be repeated: %j', (state, decision) => {
-    for (const lease of [ended, none]) expect(decideLostRunner(run(state), lease)).toEqual(decision);
-  });
+  test.each(everyState({ ...untouched, claimed: { kind: 'fail' }, cancelling: { kind: 'finish-cancel' } }))(
+    'of a %s run that must not be repeated: %j',
+    (state, decision) => {
+      for (const lease of [ended, none]) expect(decideLostRunner(run(state), lease)).toEqual(decision);
+    },
+  );
 
   test.each([
     [1, 3, 'requeue'],
@@ -128,7 +174,8 @@ describe('a deadline', () => {
 describe('the open turn of a session', () => {
   test.each(['claimed', 'cancelling'] as const)('of a %s run may be taken over once its lease has ended', (state) => {
     expect(decideStaleness(run(state), { expiresInMs: 250 }, 'dispatched')).toEqual({ kind: 'live', staleInMs: 250 });
-    for (const lease of [ended, none]) expect(decideStaleness(run(state), lease, 'dispatched')).toEqual({ kind: 'stale', why: 'lease-ended' });
+    for (const lease of [ended, none])
+      expect(decideStaleness(run(state), lease, 'dispatched')).toEqual({ kind: 'stale', why: 'lease-ended' });
   });
 
   test('of a run that nobody has claimed may be taken over at its claim deadline', () => {

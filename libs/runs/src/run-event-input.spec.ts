@@ -1,4 +1,12 @@
-import { APPEND_BYTES_MAX, EVENT_BYTES_MAX, isDomainError, RESERVED_PHASES, RUNNER_EVENTS, type JsonObject, type NewRunEvent } from '@runplane/contracts';
+import {
+  APPEND_BYTES_MAX,
+  EVENT_BYTES_MAX,
+  isDomainError,
+  RESERVED_PHASES,
+  RUNNER_EVENTS,
+  type JsonObject,
+  type NewRunEvent,
+} from '@runplane/contracts';
 import { storableRunnerEvent, storableRunnerEvents } from './run-event-input';
 
 /** A good payload of each type that a runner may write; a new type without one fails the first test. */
@@ -33,7 +41,10 @@ test.each(Object.entries(GOOD))('a runner may write %s', (type, payload) => {
 });
 
 test('an event names its command, and a call or result of a tool its call', () => {
-  expect(storableRunnerEvent(event('tool_call', { ...GOOD.tool_call, commandId: 'cmd_1' }))).toMatchObject({ commandId: 'cmd_1', toolCallId: 'c1' });
+  expect(storableRunnerEvent(event('tool_call', { ...GOOD.tool_call, commandId: 'cmd_1' }))).toMatchObject({
+    commandId: 'cmd_1',
+    toolCallId: 'c1',
+  });
   expect(storableRunnerEvent(event('tool_result', GOOD.tool_result))).toMatchObject({ toolCallId: 'c1' });
   expect(storableRunnerEvent(event('custom/call', { callId: 'c1', commandId: 7 }))).toMatchObject({ commandId: null, toolCallId: null });
 });
@@ -79,7 +90,9 @@ test('characters that PostgreSQL cannot store are repaired in texts and refused 
 });
 
 test('secrets are masked before they are stored', () => {
-  expect(storableRunnerEvent(event('custom/x', { password: 'hunter2', nested: { api_key: 'abc' } })).payloadText).toBe('{"password":"[redacted]","nested":{"api_key":"[redacted]"}}');
+  expect(storableRunnerEvent(event('custom/x', { password: 'hunter2', nested: { api_key: 'abc' } })).payloadText).toBe(
+    '{"password":"[redacted]","nested":{"api_key":"[redacted]"}}',
+  );
 });
 
 test('one event, and the events of one call together, have a greatest size', () => {

@@ -1,6 +1,19 @@
 import { ensureTenant, inTransaction, type Tx } from '@runplane/database';
 import { useDatabase } from '@runplane/database/testing';
-import { assertBoundary, ensureSession, findSession, getSession, lockSession, resolveSessionRef, titleOfTurn, writeFeedNumber, writeLastRun, writeThread, writeTurnEnded, writeTurnStarted } from './index';
+import {
+  assertBoundary,
+  ensureSession,
+  findSession,
+  getSession,
+  lockSession,
+  resolveSessionRef,
+  titleOfTurn,
+  writeFeedNumber,
+  writeLastRun,
+  writeThread,
+  writeTurnEnded,
+  writeTurnStarted,
+} from './index';
 
 // No run stands behind the ids of this file: sessions knows none.
 const t = useDatabase({ checkInvariants: false });
@@ -18,7 +31,13 @@ describe('a session', () => {
     await makeSession('s1', { conversationId: 'c1', metadata: { a: 1 } });
     await makeSession('s1', { conversationId: 'c2', metadata: { a: 2 } });
     expect(await getSession(t.db, { tenantId, sessionId: 's1' })).toMatchObject({
-      ...boundary, conversationId: 'c1', metadata: { a: 1 }, executionState: 'idle', activeRunId: null, title: null, version: 1,
+      ...boundary,
+      conversationId: 'c1',
+      metadata: { a: 1 },
+      executionState: 'idle',
+      activeRunId: null,
+      title: null,
+      version: 1,
     });
   });
 
@@ -48,7 +67,10 @@ describe('a session', () => {
     const session = await findSession(t.db.sql, { tenantId, sessionId: 's4' });
     if (session === undefined) throw new Error('s4 is missing');
     expect(resolveSessionRef(session, { sessionId: 's4', conversationId: 'c2', threadId: 't2', metadata: { b: 2 } })).toEqual({
-      sessionId: 's4', conversationId: 'c1', threadId: 't2', metadata: { a: 1, b: 2 },
+      sessionId: 's4',
+      conversationId: 'c1',
+      threadId: 't2',
+      metadata: { a: 1, b: 2 },
     });
   });
 
@@ -68,7 +90,12 @@ describe('the active pair', () => {
     await makeSession('p1');
     await run((tx) => writeTurnStarted(tx, { ...key('p1'), ...started }));
     await expect(run((tx) => writeTurnStarted(tx, { ...key('p1'), ...started, runId: 'run_2' }))).rejects.toThrow('touched 0 rows');
-    expect(await getSession(t.db, key('p1'))).toMatchObject({ executionState: 'running', activeRunId: 'run_1', activeCommandId: 'cmd_1', version: 2 });
+    expect(await getSession(t.db, key('p1'))).toMatchObject({
+      executionState: 'running',
+      activeRunId: 'run_1',
+      activeCommandId: 'cmd_1',
+      version: 2,
+    });
   });
 
   test('is taken from a turn only by its own end', async () => {
@@ -76,11 +103,18 @@ describe('the active pair', () => {
     await run((tx) => writeTurnStarted(tx, { ...key('p2'), ...started }));
     expect(await run((tx) => writeTurnEnded(tx, { ...key('p2'), runId: 'run_0', commandId: null, ...ended }))).toBe(false);
     expect(await run((tx) => writeTurnEnded(tx, { ...key('p2'), runId: 'run_1', commandId: 'cmd_0', ...ended }))).toBe(false);
-    expect(await run((tx) => writeTurnEnded(tx, { tenantId: 'other', sessionId: 'p2', runId: 'run_1', commandId: null, ...ended }))).toBe(false);
+    expect(await run((tx) => writeTurnEnded(tx, { tenantId: 'other', sessionId: 'p2', runId: 'run_1', commandId: null, ...ended }))).toBe(
+      false,
+    );
     expect(await getSession(t.db, key('p2'))).toMatchObject({ activeRunId: 'run_1' });
     expect(await run((tx) => writeTurnEnded(tx, { ...key('p2'), runId: 'run_1', commandId: 'cmd_1', ...ended }))).toBe(true);
     expect(await getSession(t.db, key('p2'))).toMatchObject({
-      executionState: 'terminal', activeRunId: null, activeCommandId: null, lastRunId: 'run_1', lastCommandId: 'cmd_1', terminalStatus: 'completed',
+      executionState: 'terminal',
+      activeRunId: null,
+      activeCommandId: null,
+      lastRunId: 'run_1',
+      lastCommandId: 'cmd_1',
+      terminalStatus: 'completed',
     });
     expect(await run((tx) => writeTurnEnded(tx, { ...key('p2'), runId: 'run_1', commandId: 'cmd_1', ...ended }))).toBe(false);
   });
@@ -88,7 +122,9 @@ describe('the active pair', () => {
   test('forgets the last outcome when the next turn begins', async () => {
     await makeSession('p3');
     await run((tx) => writeTurnStarted(tx, { ...key('p3'), ...started }));
-    await run((tx) => writeTurnEnded(tx, { ...key('p3'), runId: 'run_1', commandId: null, terminalStatus: 'failed', failureKind: 'timeout' }));
+    await run((tx) =>
+      writeTurnEnded(tx, { ...key('p3'), runId: 'run_1', commandId: null, terminalStatus: 'failed', failureKind: 'timeout' }),
+    );
     await run((tx) => writeTurnStarted(tx, { ...key('p3'), ...started, runId: 'run_2' }));
     expect(await getSession(t.db, key('p3'))).toMatchObject({ executionState: 'running', terminalStatus: null, failureKind: null });
   });
