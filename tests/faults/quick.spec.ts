@@ -12,3 +12,10 @@ test('six kills of runners, APIs and PostgreSQL under load: everything that was 
 
   if (faults.length > 0) throw new Error(`seed ${seed}\n${[...said, ...faults].join('\n')}`);
 });
+
+test('a PostgreSQL that acknowledges commits before they are safe is found out', async () => {
+  const load = { apis: 1, sessions: 0, runnersByHand: 4, drainMs: 3_000 };
+  const { faults } = await runFaults({ kills: 3, seed: 1, only: 'postgres', ...load, unsafeCommits: true, say: () => undefined });
+
+  expect(faults.join('\n')).toMatch(/was acknowledged/);
+});

@@ -18,6 +18,10 @@ export interface FaultOptions {
   readonly apis: number;
   readonly sessions: number;
   readonly runnersByHand: number;
+  /** How long everything may take to come to its end after the last kill of a round. */
+  readonly drainMs?: number | undefined;
+  /** Lets PostgreSQL acknowledge commits before they are safe: to see that such a loss is found. */
+  readonly unsafeCommits?: boolean | undefined;
   readonly say: (line: string) => void;
 }
 
@@ -43,7 +47,7 @@ export async function runFaults(options: FaultOptions): Promise<FaultReport> {
   const seconds = () => Math.round((Date.now() - startedAt) / 100) / 10;
   const dir = await mkdtemp(path.join(os.tmpdir(), 'runplane-faults-'));
   say(`seed ${seed}, ${kills} kills, ${options.apis} API processes, in ${dir}`);
-  const stage = await Stage.start(dir, options.apis);
+  const stage = await Stage.start(dir, options.apis, options.unsafeCommits === true ? { synchronous_commit: 'off' } : {});
   const load = new Load(stage, options);
   const killer = new Killer(stage, seededRandom(seed), options.only);
   let faults: string[] = [];
@@ -58,7 +62,7 @@ export async function runFaults(options: FaultOptions): Promise<FaultReport> {
       }
       await killer.allBack();
       const quietAt = Date.now();
-      faults = await load.drain(DRAIN_MS);
+      faults = await load.drain(options.drainMs ?? DRAIN_MS);
       faults.push(...(await findFaults(stage, load.told)));
       say(
         `${seconds()} s  quiet after ${Math.round((Date.now() - quietAt) / 100) / 10} s: ${faults.length === 0 ? 'everything holds' : `${faults.length} faults`}`,
@@ -161,7 +165,9 @@ const nonEmpty = <T>(list: T[]): T[] | undefined => (list.length > 0 ? list : un
 
 async function summaryOf(stage: Stage, { told }: Load): Promise<string> {
   const runs = await stage.query<{ line: string }>(
-    `SELECT count(*) || ' ' || status || coalesce(' (' || failure_kind || ')', '') AS line FROM runplane.runs GROUP BY status, failure_kind ORDER BY count(*) DESC`,
+    `SELECT count(*) || ' ' || concat_ws(' ', payload ->> 'terminalStatus', payload ->> 'failureKind', '(' || (payload ->> 'reason') || ')') AS line
+       FROM runplane.run_events WHERE type = 'terminal_status'
+      GROUP BY payload ->> 'terminalStatus', payload ->> 'failureKind', payload ->> 'reason' ORDER BY count(*) DESC`,
   );
   const requeued = await stage.query<{ n: number }>(
     `SELECT count(*)::int AS n FROM runplane.run_events WHERE type = 'backend_status' AND payload ->> 'phase' = 'run-requeued'`,

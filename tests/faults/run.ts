@@ -3,9 +3,9 @@ import { runFaults, TARGETS, type Target } from './run-faults';
 
 const USAGE = `Kills processes of a running system at random moments and looks whether everything that was acknowledged is still true.
 
-  npm run test:faults -- [--kills 50] [--seed N] [--only runner|api|postgres] [--apis 2] [--sessions 6] [--quick]
+  npm run test:faults -- [--kills 50] [--seed N] [--only runner|api|postgres] [--apis 2] [--sessions 6] [--quick] [--unsafe-commits]
 
---quick is six kills. A seed repeats the choices; the moments depend on the machine as well.`;
+--quick is six kills. --unsafe-commits lets PostgreSQL acknowledge before it has written: the test must fail then. A seed repeats the choices; the moments depend on the machine as well.`;
 
 async function main(): Promise<number> {
   const { values } = parseArgs({
@@ -16,6 +16,7 @@ async function main(): Promise<number> {
       apis: { type: 'string', default: '2' },
       sessions: { type: 'string', default: '6' },
       quick: { type: 'boolean', default: false },
+      'unsafe-commits': { type: 'boolean', default: false },
       help: { type: 'boolean', default: false },
     },
   });
@@ -32,6 +33,7 @@ async function main(): Promise<number> {
     apis: count('--apis', values.apis),
     sessions: count('--sessions', values.sessions),
     runnersByHand: 2,
+    unsafeCommits: values['unsafe-commits'],
     say: (line) => console.log(line),
   });
   console.log(summary);

@@ -21,6 +21,8 @@ const SETTINGS: Partial<TenantSettings> = { claimDeadlineMs: 45_000, cancelGrace
 /** Calls go on until they are answered: whatever is down comes back. */
 const FOREVER = { attemptsMax: Infinity, elapsedMsMax: Infinity, pauseMsMin: 50, pauseMsMax: 500 };
 
+type Settings = Readonly<Record<string, string>>;
+
 /** What is under test, each part a process of its own: one PostgreSQL with the durability that it has by default, and some APIs. */
 export class Stage {
   readonly dir: string;
@@ -28,9 +30,11 @@ export class Stage {
   /** Reaches any of the APIs, another one with each attempt, as behind a load balancer. */
   readonly client: Client;
   private postgres: EmbeddedPostgres;
+  private readonly settings: Settings;
 
-  private constructor(dir: string, postgres: EmbeddedPostgres, apis: readonly ApiProcess[], apiKey: string) {
+  private constructor(dir: string, settings: Settings, postgres: EmbeddedPostgres, apis: readonly ApiProcess[], apiKey: string) {
     this.dir = dir;
+    this.settings = settings;
     this.postgres = postgres;
     this.apis = apis;
     this.client = createClient({
@@ -41,15 +45,16 @@ export class Stage {
     });
   }
 
-  static async start(dir: string, apiCount: number): Promise<Stage> {
+  /** `settings` are further ones of PostgreSQL. */
+  static async start(dir: string, apiCount: number, settings: Settings = {}): Promise<Stage> {
     await mkdir(dir, { recursive: true });
-    const postgres = await startPostgres(dir, await freePort());
+    const postgres = await startPostgres(dir, await freePort(), settings);
     const apis: ApiProcess[] = [];
     try {
       const start = () => ApiProcess.start({ databaseUrl: postgres.url, dataDir: dataDirOf(dir), backends: BACKENDS });
       apis.push(await start());
       while (apis.length < apiCount) apis.push(await start());
-      return new Stage(dir, postgres, apis, await makeKey(postgres.url));
+      return new Stage(dir, settings, postgres, apis, await makeKey(postgres.url));
     } catch (error) {
       for (const api of apis) await api.kill();
       await postgres.stop();
@@ -75,7 +80,7 @@ export class Stage {
     await this.postgres.crash();
     return {
       restart: async () => {
-        this.postgres = await startPostgres(this.dir, port);
+        this.postgres = await startPostgres(this.dir, port, this.settings);
       },
     };
   }
@@ -100,8 +105,8 @@ export class Stage {
 
 const dataDirOf = (dir: string): string => path.join(dir, 'data');
 
-function startPostgres(dir: string, port: number): Promise<EmbeddedPostgres> {
-  return startEmbeddedPostgres({ dataDir: path.join(dir, 'postgres'), port, durability: 'server-default' });
+function startPostgres(dir: string, port: number, settings: Settings): Promise<EmbeddedPostgres> {
+  return startEmbeddedPostgres({ dataDir: path.join(dir, 'postgres'), port, durability: 'server-default', settings });
 }
 
 async function makeKey(url: string): Promise<string> {
