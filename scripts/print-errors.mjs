@@ -6,18 +6,24 @@ const read = (file) => readFileSync(new URL(`../${file}`, import.meta.url), 'utf
 /** The classes of libs/contracts/src/errors.ts in their order: what each says about itself. */
 function readErrors() {
   const source = read('libs/contracts/src/errors.ts');
-  const form = /\/\*\* (.+) \*\/\nexport class (\w+) extends DomainError<\s*'(\w+)',\s*([^\n]+?),?\s*>\s*\{\n([\s\S]*?)\n\}/g;
+  const form = /\/\*\* (.+) \*\/\nexport class (\w+)\s+extends DomainError<\s*'(\w+)',([\s\S]*?)>\s*\{\n([\s\S]*?)\n\}/g;
   const found = [...source.matchAll(form)].map(([, meaning, name, code, data, body]) => ({
     meaning,
     name,
     code,
-    data: data === 'Record<string, never>' ? '' : data.replace(/^\{ | \}$/g, ''),
+    data: describeData(data),
     failureKind: /failureKind = '([^']+)'/.exec(body)?.[1] ?? 'schema-invalid',
     retryable: /retryable = true/.test(body),
   }));
   const classes = source.match(/^export class /gm)?.length ?? 0;
   if (found.length !== classes) throw new Error(`${classes} error classes, ${found.length} understood`);
   return found;
+}
+
+/** `{ runId: string; epoch: number }` without the braces, on one line. */
+function describeData(type) {
+  const line = type.replace(/\s+/g, ' ').replace(/,? $/, '').trim();
+  return line === 'Record<string, never>' ? '' : line.replace(/^\{ | \}$/g, '').replace(/; ?$/, '');
 }
 
 function readStatuses() {
