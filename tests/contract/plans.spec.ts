@@ -61,7 +61,7 @@ function literal(value: unknown): string {
   if (value === null) return 'NULL';
   if (Array.isArray(value))
     return pg.escapeLiteral(`{${value.map((each) => (each === null ? 'NULL' : JSON.stringify(String(each)))).join(',')}}`);
-  return pg.escapeLiteral(String(value));
+  return pg.escapeLiteral(typeof value === 'string' ? value : JSON.stringify(value));
 }
 
 /** Runs a statement for its plan and rolls it back. */

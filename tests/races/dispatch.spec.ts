@@ -35,6 +35,12 @@ async function aDispatchingTurn(sessionId?: string) {
   return { ...turn, claim: { tenantId, runId, commandId, intentId, epoch, attempts, runnerJobId, owner: 'd1' } };
 }
 
+const endClaim = (intentId: string) =>
+  t.db.pool.query(
+    `UPDATE runplane.dispatch_intents SET expires_at = runplane.app_now() - interval '1 s', ready_at = runplane.app_now() - interval '1 s' WHERE id = $1`,
+    [intentId],
+  );
+
 const job = { launcher: 'test', jobName: 'pid 1', result: {} };
 type Claim = Awaited<ReturnType<typeof aDispatchingTurn>>['claim'];
 const complete = (claim: Claim) => (tx: Tx) => completeDispatchIntent(tx, claim, { outcome: 'created', job });
@@ -60,15 +66,21 @@ describe('two dispatchers', () => {
 
   test('the one whose claim has ended cannot settle behind the other', async () => {
     const { claim, command } = await aDispatchingTurn();
-    await t.db.pool.query(
-      `UPDATE runplane.dispatch_intents SET expires_at = runplane.app_now() - interval '1 s', ready_at = runplane.app_now() - interval '1 s' WHERE id = $1`,
-      [claim.intentId],
-    );
+    await endClaim(claim.intentId);
     const [taken] = await claimDispatchIntents(t.db, { owner: 'd2', limit: 1 });
     expect(taken).toMatchObject({ id: claim.intentId, epoch: claim.epoch + 1, attempts: 2 });
     for (const settle of [complete(claim), (tx: Tx) => retryDispatchIntent(tx, claim, { error: 'x', delayMs: 1 })])
       expect(await ending(inTransaction(t.db, settle))).toMatchObject({ code: 'stale_dispatch_claim' });
     expect(await intentOf(command)).toMatchObject({ state: 'dispatching', owner: 'd2' });
+  });
+
+  test('under one name are told apart by their epochs: the frozen one cannot settle for its successor', async () => {
+    const { claim, command } = await aDispatchingTurn();
+    await endClaim(claim.intentId);
+    const [taken] = await claimDispatchIntents(t.db, { owner: claim.owner, limit: 1 });
+    expect(taken).toMatchObject({ id: claim.intentId, owner: claim.owner, epoch: claim.epoch + 1 });
+    expect(await ending(inTransaction(t.db, complete(claim)))).toMatchObject({ code: 'stale_dispatch_claim' });
+    expect(await intentOf(command)).toMatchObject({ state: 'dispatching' });
   });
 });
 

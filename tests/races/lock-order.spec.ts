@@ -273,10 +273,7 @@ test('everything at once on few rows: no deadlock, only documented refusals, and
   const caller = async (): Promise<void> => {
     while (Date.now() < until) {
       const about = await actives();
-      const call =
-        about !== undefined && Math.random() < 0.75
-          ? (pick(Object.values(onActive)) as (typeof onActive)[string])(about)
-          : pick(anywhere)();
+      const call = about !== undefined && Math.random() < 0.75 ? pick(Object.values(onActive))(about) : pick(anywhere)();
       const ended = await ending(call);
       const what = 'code' in ended ? ended.code : 'done';
       seen.set(what, (seen.get(what) ?? 0) + 1);

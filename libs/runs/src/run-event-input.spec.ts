@@ -3,7 +3,7 @@ import {
   EVENT_BYTES_MAX,
   isDomainError,
   RESERVED_PHASES,
-  RUNNER_EVENTS,
+  type RUNNER_EVENTS,
   type JsonObject,
   type NewRunEvent,
 } from '@runplane/contracts';

@@ -2,10 +2,42 @@ import { inTransaction } from '@runplane/database';
 import { useDatabase } from '@runplane/database/testing';
 import { getSession } from '@runplane/sessions';
 import {
-  ackCommand, acknowledgeCancel, appendRunEvents, cancelCommand, cancelRun, claimRun, createCommand, createRun, createRuns, failUnclaimedRunsOnce, finishCommand, finishRun, getCommand,
-  getDispatchIntent, getRun, getRunResult, heartbeat, listCancelRequests, listRunEvents, sweepCancelDeadlinesOnce, sweepLostRunnersOnce,
+  ackCommand,
+  acknowledgeCancel,
+  appendRunEvents,
+  cancelCommand,
+  cancelRun,
+  claimRun,
+  createCommand,
+  createRun,
+  createRuns,
+  failUnclaimedRunsOnce,
+  finishCommand,
+  finishRun,
+  getCommand,
+  getDispatchIntent,
+  getRun,
+  getRunResult,
+  heartbeat,
+  listCancelRequests,
+  listRunEvents,
+  sweepCancelDeadlinesOnce,
+  sweepLostRunnersOnce,
 } from './index';
-import { aClaimedRun, aClaimedTurn, aRun, aRunner, aTurn, endLease, makeTenants, message, newRun, passDeadlines, story, TENANT } from './testing';
+import {
+  aClaimedRun,
+  aClaimedTurn,
+  aRun,
+  aRunner,
+  aTurn,
+  endLease,
+  makeTenants,
+  message,
+  newRun,
+  passDeadlines,
+  story,
+  TENANT,
+} from './testing';
 
 const t = useDatabase();
 beforeAll(() => makeTenants(t.db, 'other'));
@@ -15,29 +47,68 @@ const completed = { terminalStatus: 'completed' } as const;
 describe('a turn from request to result', () => {
   test('is admitted, claimed, worked on and finished, and frees its session', async () => {
     const { run, command, intent, disposition } = await aTurn(t.db, 's1');
-    expect({ disposition, status: run.status, state: command.state, intent: intent?.state }).toEqual({ disposition: 'created', status: 'pending', state: 'pending', intent: 'pending' });
-    expect(await getSession(t.db, { tenantId, sessionId: 's1' })).toMatchObject({ executionState: 'running', activeRunId: run.id, activeCommandId: command.id, title: 'hello' });
+    expect({ disposition, status: run.status, state: command.state, intent: intent?.state }).toEqual({
+      disposition: 'created',
+      status: 'pending',
+      state: 'pending',
+      intent: 'pending',
+    });
+    expect(await getSession(t.db, { tenantId, sessionId: 's1' })).toMatchObject({
+      executionState: 'running',
+      activeRunId: run.id,
+      activeCommandId: command.id,
+      title: 'hello',
+    });
 
     const claim = await claimRun(t.db, { tenantId, runId: run.id, runnerId: 'r1' });
     expect(claim).toMatchObject({ epoch: 1, commands: [{ id: command.id, payload: { text: 'hello' } }] });
     expect(claim.leaseRemainingMs).toBeGreaterThan(25_000);
     await inTransaction(t.db, (tx) => ackCommand(tx, { tenantId, runId: run.id, commandId: command.id, epoch: 1 }));
-    const appended = await appendRunEvents(t.db, { tenantId, runId: run.id, epoch: 1, producerSequence: 1, events: [message('draft'), message('done')] });
+    const appended = await appendRunEvents(t.db, {
+      tenantId,
+      runId: run.id,
+      epoch: 1,
+      producerSequence: 1,
+      events: [message('draft'), message('done')],
+    });
     expect(appended).toMatchObject({ firstSeq: 6, lastSeq: 7, replayed: false });
-    await appendRunEvents(t.db, { tenantId, runId: run.id, epoch: 1, events: [{ type: 'usage', payload: { model: 'm', inputTokens: 3, outputTokens: 4 } }] });
+    await appendRunEvents(t.db, {
+      tenantId,
+      runId: run.id,
+      epoch: 1,
+      events: [{ type: 'usage', payload: { model: 'm', inputTokens: 3, outputTokens: 4 } }],
+    });
     const beat = await heartbeat(t.db, { tenantId, runId: run.id, epoch: 1 });
     expect(beat).toMatchObject({ runStatus: 'claimed', stop: false, cancel: null, commands: [{ id: command.id, state: 'acknowledged' }] });
-    const finished = await inTransaction(t.db, (tx) => finishRun(tx, { tenantId, runId: run.id, epoch: 1, outcome: completed, commandId: command.id }));
+    const finished = await inTransaction(t.db, (tx) =>
+      finishRun(tx, { tenantId, runId: run.id, epoch: 1, outcome: completed, commandId: command.id }),
+    );
 
     expect(finished).toMatchObject({ status: 'completed', claimedBy: null, leaseRemainingMs: null, failure: null });
     expect(await story(t.db, run.id)).toEqual([
-      'run-created', 'user_message', 'command-created', 'run-claimed', 'command-acknowledged', 'assistant_message', 'assistant_message', 'usage', 'command-terminal', 'terminal_status',
+      'run-created',
+      'user_message',
+      'command-created',
+      'run-claimed',
+      'command-acknowledged',
+      'assistant_message',
+      'assistant_message',
+      'usage',
+      'command-terminal',
+      'terminal_status',
     ]);
     expect(await getCommand(t.db, { tenantId, commandId: command.id })).toMatchObject({ state: 'completed' });
     expect((await getDispatchIntent(t.db, { tenantId, commandId: command.id }))?.state).toBe('cancelled');
-    expect(await getSession(t.db, { tenantId, sessionId: 's1' })).toMatchObject({ executionState: 'terminal', activeRunId: null, terminalStatus: 'completed', lastRunId: run.id });
+    expect(await getSession(t.db, { tenantId, sessionId: 's1' })).toMatchObject({
+      executionState: 'terminal',
+      activeRunId: null,
+      terminalStatus: 'completed',
+      lastRunId: run.id,
+    });
     expect(await getRunResult(t.db, { tenantId, runId: run.id })).toMatchObject({
-      finished: true, lastAssistantMessage: 'done', usage: [{ model: 'm', inputTokens: 3, outputTokens: 4, costMicros: null }],
+      finished: true,
+      lastAssistantMessage: 'done',
+      usage: [{ model: 'm', inputTokens: 3, outputTokens: 4, costMicros: null }],
     });
     expect(await heartbeat(t.db, { tenantId, runId: run.id, epoch: 1 })).toMatchObject({ stop: true, runStatus: 'completed' });
   });
@@ -46,14 +117,29 @@ describe('a turn from request to result', () => {
     const first = await aTurn(t.db, 's2');
     const key = first.command.idempotencyKey as string;
     const runs = createRuns(t.db);
-    const again = await runs.admitTurn({ tenantId, sessionId: 's2', turn: { run: newRun(), payload: { text: 'hello' } }, idempotencyKey: key });
+    const again = await runs.admitTurn({
+      tenantId,
+      sessionId: 's2',
+      turn: { run: newRun(), payload: { text: 'hello' } },
+      idempotencyKey: key,
+    });
     expect(again).toMatchObject({ disposition: 'replayed', replayed: true, run: { id: first.run.id }, command: { id: first.command.id } });
-    await expect(runs.admitTurn({ tenantId, sessionId: 's2', turn: { run: newRun(), payload: { text: 'other' } }, idempotencyKey: key })).rejects.toMatchObject({ code: 'idempotency_conflict' });
-    await expect(runs.admitTurn({ tenantId, sessionId: 's2', turn: { run: newRun(), payload: { text: 'hello' } }, idempotencyKey: 'k2' })).rejects.toMatchObject({
-      code: 'session_busy', data: { runId: first.run.id, holder: null },
+    await expect(
+      runs.admitTurn({ tenantId, sessionId: 's2', turn: { run: newRun(), payload: { text: 'other' } }, idempotencyKey: key }),
+    ).rejects.toMatchObject({ code: 'idempotency_conflict' });
+    await expect(
+      runs.admitTurn({ tenantId, sessionId: 's2', turn: { run: newRun(), payload: { text: 'hello' } }, idempotencyKey: 'k2' }),
+    ).rejects.toMatchObject({
+      code: 'session_busy',
+      data: { runId: first.run.id, holder: null },
     });
     await expect(
-      runs.admitTurn({ tenantId, sessionId: 's2', turn: { run: newRun({ projectId: 'p2' }), payload: { text: 'hello' } }, idempotencyKey: 'k3' }),
+      runs.admitTurn({
+        tenantId,
+        sessionId: 's2',
+        turn: { run: newRun({ projectId: 'p2' }), payload: { text: 'hello' } },
+        idempotencyKey: 'k3',
+      }),
     ).rejects.toMatchObject({ code: 'session_boundary' });
   });
 
@@ -63,10 +149,14 @@ describe('a turn from request to result', () => {
     const next = await aTurn(t.db, 's3');
     expect(next.run.id).not.toBe(old.run.id);
     expect(await getRun(t.db, { tenantId, runId: old.run.id })).toMatchObject({ status: 'failed', failure: { kind: 'infra-failed' } });
-    expect((await story(t.db, old.run.id)).slice(-3)).toEqual(['session-turn-admission-stale-terminalized', 'command-terminal', 'terminal_status']);
-    await expect(
-      createRuns(t.db).finishRun({ tenantId, runId: old.run.id, epoch: old.epoch, outcome: completed }),
-    ).rejects.toMatchObject({ code: 'run_closed' });
+    expect((await story(t.db, old.run.id)).slice(-3)).toEqual([
+      'session-turn-admission-stale-terminalized',
+      'command-terminal',
+      'terminal_status',
+    ]);
+    await expect(createRuns(t.db).finishRun({ tenantId, runId: old.run.id, epoch: old.epoch, outcome: completed })).rejects.toMatchObject({
+      code: 'run_closed',
+    });
     expect((await story(t.db, old.run.id)).at(-1)).toBe('late-write-rejected');
   });
 });
@@ -83,14 +173,20 @@ describe('a run', () => {
     const run = await aRun(t.db);
     await expect(getRun(t.db, { tenantId: 'other', runId: run.id })).rejects.toMatchObject({ code: 'run_not_found' });
     await expect(claimRun(t.db, { tenantId: 'other', runId: run.id, runnerId: 'x' })).rejects.toMatchObject({ code: 'run_not_found' });
-    await expect(inTransaction(t.db, (tx) => cancelRun(tx, { tenantId: 'other', runId: run.id }))).rejects.toMatchObject({ code: 'run_not_found' });
+    await expect(inTransaction(t.db, (tx) => cancelRun(tx, { tenantId: 'other', runId: run.id }))).rejects.toMatchObject({
+      code: 'run_not_found',
+    });
+    expect(await getRun(t.db, { tenantId, runId: run.id })).toEqual(run); // nothing has touched it
   });
 
   test('is held by one runner; a repeated claim keeps its epoch, an ended lease is taken over under the next', async () => {
     const { run, epoch } = await aClaimedRun(t.db);
     const key = { tenantId, runId: run.id };
     expect(await claimRun(t.db, { ...key, runnerId: run.claimedBy as string })).toMatchObject({ epoch });
-    await expect(claimRun(t.db, { ...key, runnerId: aRunner() })).rejects.toMatchObject({ code: 'run_claimed', data: { claimedBy: run.claimedBy } });
+    await expect(claimRun(t.db, { ...key, runnerId: aRunner() })).rejects.toMatchObject({
+      code: 'run_claimed',
+      data: { claimedBy: run.claimedBy },
+    });
     await endLease(t.db, run.id);
     await expect(heartbeat(t.db, { ...key, epoch })).rejects.toMatchObject({ code: 'lease_expired' });
     expect(await claimRun(t.db, { ...key, runnerId: run.claimedBy as string })).toMatchObject({ epoch: epoch + 1 });
@@ -101,7 +197,8 @@ describe('a run', () => {
 
   test('takes batches in producer order and answers repeats with what is stored', async () => {
     const { run, epoch } = await aClaimedRun(t.db);
-    const append = (producerSequence: number, text: string) => appendRunEvents(t.db, { tenantId, runId: run.id, epoch, producerSequence, events: [message(text)] });
+    const append = (producerSequence: number, text: string) =>
+      appendRunEvents(t.db, { tenantId, runId: run.id, epoch, producerSequence, events: [message(text)] });
     const first = await append(1, 'a');
     await expect(append(3, 'c')).rejects.toMatchObject({ code: 'producer_gap', data: { expected: 2 } });
     expect(await append(1, 'a')).toEqual({ ...first, replayed: true });
@@ -115,11 +212,14 @@ describe('a run', () => {
 
   test('refuses events that only the server may write, and commands that are not its own', async () => {
     const { run, epoch } = await aClaimedRun(t.db);
-    const append = (type: string, payload: Record<string, never> | object) => appendRunEvents(t.db, { tenantId, runId: run.id, epoch, events: [{ type, payload: payload as Record<string, string> }] });
+    const append = (type: string, payload: Record<string, never> | object) =>
+      appendRunEvents(t.db, { tenantId, runId: run.id, epoch, events: [{ type, payload: payload as Record<string, string> }] });
     await expect(append('terminal_status', {})).rejects.toMatchObject({ code: 'reserved_event_type' });
     await expect(append('backend_status', { phase: 'cancel-fenced' })).rejects.toMatchObject({ code: 'reserved_event_type' });
     await expect(append('nonsense', {})).rejects.toMatchObject({ code: 'invalid_request' });
-    await expect(append('assistant_message', { text: 'x', commandId: 'cmd_unknown' })).rejects.toMatchObject({ code: 'command_not_of_run' });
+    await expect(append('assistant_message', { text: 'x', commandId: 'cmd_unknown' })).rejects.toMatchObject({
+      code: 'command_not_of_run',
+    });
     await expect(append('assistant_message', { text: 'x', surplus: 1 })).rejects.toMatchObject({ code: 'invalid_request' });
     await append('custom/thing', { password: 'hunter2' });
     const { events } = await listRunEvents(t.db, { tenantId, runId: run.id, afterSeq: 2 });
@@ -129,8 +229,15 @@ describe('a run', () => {
   test('closes open tool calls when it ends', async () => {
     const { run, epoch } = await aClaimedRun(t.db);
     const call = (callId: string) => ({ type: 'tool_call', payload: { callId, name: 'ls', arguments: {} } });
-    await appendRunEvents(t.db, { tenantId, runId: run.id, epoch, events: [call('a'), call('b'), { type: 'tool_result', payload: { callId: 'a', status: 'ok', output: null } }] });
-    await inTransaction(t.db, (tx) => finishRun(tx, { tenantId, runId: run.id, epoch, outcome: { terminalStatus: 'failed', failureKind: 'backend-failed' } }));
+    await appendRunEvents(t.db, {
+      tenantId,
+      runId: run.id,
+      epoch,
+      events: [call('a'), call('b'), { type: 'tool_result', payload: { callId: 'a', status: 'ok', output: null } }],
+    });
+    await inTransaction(t.db, (tx) =>
+      finishRun(tx, { tenantId, runId: run.id, epoch, outcome: { terminalStatus: 'failed', failureKind: 'backend-failed' } }),
+    );
     const { events } = await listRunEvents(t.db, { tenantId, runId: run.id, afterSeq: 5 });
     expect(events).toMatchObject([{ type: 'tool_result', payload: { callId: 'b', status: 'lost' } }, { type: 'terminal_status' }]);
   });
@@ -139,24 +246,51 @@ describe('a run', () => {
 describe('a cancel', () => {
   test('of an unclaimed run ends it at once', async () => {
     const { run, command } = await aTurn(t.db);
-    const cancelled = await inTransaction(t.db, (tx) => cancelRun(tx, { tenantId, runId: run.id, reason: 'no need', requestedBy: 'key_1' }));
-    expect(cancelled).toMatchObject({ changed: true, run: { status: 'cancelled', failure: { kind: 'cancelled', message: 'no need' } }, request: { stage: 'terminalized', requestedBy: 'key_1' } });
-    expect(await getCommand(t.db, { tenantId, commandId: command.id })).toMatchObject({ state: 'cancelled', cancel: { requestId: cancelled.request?.id } });
-    expect((await story(t.db, run.id)).slice(-5)).toEqual(['cancel-accepted', 'cancel-persisted', 'command-terminal', 'terminal_status', 'cancel-terminalized']);
+    const cancelled = await inTransaction(t.db, (tx) =>
+      cancelRun(tx, { tenantId, runId: run.id, reason: 'no need', requestedBy: 'key_1' }),
+    );
+    expect(cancelled).toMatchObject({
+      changed: true,
+      run: { status: 'cancelled', failure: { kind: 'cancelled', message: 'no need' } },
+      request: { stage: 'terminalized', requestedBy: 'key_1' },
+    });
+    expect(await getCommand(t.db, { tenantId, commandId: command.id })).toMatchObject({
+      state: 'cancelled',
+      cancel: { requestId: cancelled.request?.id },
+    });
+    expect((await story(t.db, run.id)).slice(-5)).toEqual([
+      'cancel-accepted',
+      'cancel-persisted',
+      'command-terminal',
+      'terminal_status',
+      'cancel-terminalized',
+    ]);
     expect(await inTransaction(t.db, (tx) => cancelRun(tx, { tenantId, runId: run.id }))).toMatchObject({ changed: false });
   });
 
   test('of a claimed run waits for its runner, which learns of it and ends it', async () => {
     const { run, epoch } = await aClaimedTurn(t.db);
     const key = { tenantId, runId: run.id };
-    expect(await inTransaction(t.db, (tx) => cancelRun(tx, key))).toMatchObject({ run: { status: 'cancelling' }, request: { stage: 'persisted' } });
+    expect(await inTransaction(t.db, (tx) => cancelRun(tx, key))).toMatchObject({
+      run: { status: 'cancelling' },
+      request: { stage: 'persisted' },
+    });
     expect(await heartbeat(t.db, { ...key, epoch })).toMatchObject({ runStatus: 'cancelling', cancel: { reason: 'cancel requested' } });
     await inTransaction(t.db, (tx) => acknowledgeCancel(tx, { ...key, epoch, stage: 'delivered' }));
     await appendRunEvents(t.db, { ...key, epoch, events: [message('stopping')] });
     await inTransaction(t.db, (tx) => acknowledgeCancel(tx, { ...key, epoch, stage: 'aborting' }));
-    expect(await inTransaction(t.db, (tx) => finishRun(tx, { ...key, epoch, outcome: { terminalStatus: 'cancelled' } }))).toMatchObject({ status: 'cancelled' });
+    expect(await inTransaction(t.db, (tx) => finishRun(tx, { ...key, epoch, outcome: { terminalStatus: 'cancelled' } }))).toMatchObject({
+      status: 'cancelled',
+    });
     expect((await story(t.db, run.id)).slice(4)).toEqual([
-      'cancel-accepted', 'cancel-persisted', 'cancel-delivered', 'assistant_message', 'cancel-aborting', 'command-terminal', 'terminal_status', 'cancel-terminalized',
+      'cancel-accepted',
+      'cancel-persisted',
+      'cancel-delivered',
+      'assistant_message',
+      'cancel-aborting',
+      'command-terminal',
+      'terminal_status',
+      'cancel-terminalized',
     ]);
     expect((await listCancelRequests(t.db, key)).requests).toMatchObject([{ stage: 'terminalized' }]);
   });
@@ -171,20 +305,35 @@ describe('a cancel', () => {
     expect(await story(t.db, ignored.run.id)).toContain('cancel-fenced');
 
     const urgent = await aClaimedTurn(t.db);
-    expect(await inTransaction(t.db, (tx) => cancelRun(tx, { tenantId, runId: urgent.run.id, immediate: true }))).toMatchObject({ run: { status: 'cancelled' } });
+    expect(await inTransaction(t.db, (tx) => cancelRun(tx, { tenantId, runId: urgent.run.id, immediate: true }))).toMatchObject({
+      run: { status: 'cancelled' },
+    });
   });
 
   test('of a command leaves the run open and frees the session when the command ends', async () => {
     const { run, command, epoch } = await aClaimedTurn(t.db, 's-cancel-command');
     const key = { tenantId, runId: run.id };
-    expect(await inTransaction(t.db, (tx) => cancelCommand(tx, { tenantId, commandId: command.id }))).toMatchObject({ changed: true, command: { state: 'pending' } });
+    expect(await inTransaction(t.db, (tx) => cancelCommand(tx, { tenantId, commandId: command.id }))).toMatchObject({
+      changed: true,
+      command: { state: 'pending' },
+    });
     expect(await heartbeat(t.db, { ...key, epoch })).toMatchObject({ cancelledCommands: [command.id], runStatus: 'claimed' });
-    await inTransaction(t.db, (tx) => finishCommand(tx, { ...key, commandId: command.id, epoch, outcome: { terminalStatus: 'cancelled' } }));
+    await inTransaction(t.db, (tx) =>
+      finishCommand(tx, { ...key, commandId: command.id, epoch, outcome: { terminalStatus: 'cancelled' } }),
+    );
     expect(await getRun(t.db, key)).toMatchObject({ status: 'claimed' });
-    expect(await getSession(t.db, { tenantId, sessionId: 's-cancel-command' })).toMatchObject({ activeRunId: null, terminalStatus: 'cancelled' });
-    const next = await inTransaction(t.db, (tx) => createCommand(tx, { ...key, command: { type: 'turn', payload: { text: 'next' } }, idempotencyKey: 'next' }));
+    expect(await getSession(t.db, { tenantId, sessionId: 's-cancel-command' })).toMatchObject({
+      activeRunId: null,
+      terminalStatus: 'cancelled',
+    });
+    const next = await inTransaction(t.db, (tx) =>
+      createCommand(tx, { ...key, command: { type: 'turn', payload: { text: 'next' } }, idempotencyKey: 'next' }),
+    );
     expect(next.command).toMatchObject({ seq: 2, type: 'turn' });
-    expect(await getSession(t.db, { tenantId, sessionId: 's-cancel-command' })).toMatchObject({ activeRunId: run.id, activeCommandId: next.command.id });
+    expect(await getSession(t.db, { tenantId, sessionId: 's-cancel-command' })).toMatchObject({
+      activeRunId: run.id,
+      activeCommandId: next.command.id,
+    });
   });
 });
 

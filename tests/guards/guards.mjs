@@ -1,0 +1,523 @@
+// What must not be removable without a test that notices: [file, text, replacement, test]. `npm run test:guards` replaces one text at a time in
+// a copy of the working tree and demands that the named test fails. White space in the texts does not count; a text must stand in its file exactly
+// once. The name of a test is the end or any part of its full name.
+
+const RUNS = 'libs/runs/src';
+const CLAIMS = 'libs/database/src/claims.sql.ts';
+const MIGRATION = 'prisma/migrations/20261129140000_first_tables/migration.sql';
+
+const races = (file, name) => ({ file: `tests/races/${file}.spec.ts`, name });
+const runLife = (name) => ({ file: `${RUNS}/run-life.int.spec.ts`, name });
+const decisions = (name) => ({ file: `${RUNS}/run-decisions.spec.ts`, name });
+const sessions = (name) => ({ file: 'libs/sessions/src/session.int.spec.ts', name });
+const feed = (name) => ({ file: 'libs/outbox/src/read-feed.int.spec.ts', name });
+const claims = (name) => ({ file: 'libs/database/src/claims.int.spec.ts', name });
+const schema = (name) => ({ file: 'tests/contract/schema.spec.ts', name });
+const access = (name) => ({ file: 'tests/contract/http-access.spec.ts', name });
+
+export const GUARDS = [
+  // Epochs: whoever was replaced is refused (OWN-1).
+  {
+    name: 'an append names the current epoch',
+    file: `${RUNS}/append-run-events.ts`,
+    text: 'AND claim_epoch = ${epoch}::int AND status',
+    replacement: 'AND status',
+    test: runLife('is held by one runner; a repeated claim keeps its epoch'),
+  },
+  {
+    name: 'a finish and an acknowledgement name the current epoch',
+    file: `${RUNS}/run-decisions.ts`,
+    text: "if (epoch !== run.claimEpoch) return { kind: 'lease-lost' };",
+    replacement: '',
+    test: decisions('of another epoch has lost its lease, also on a claimed run'),
+  },
+  {
+    name: 'a heartbeat names the current epoch',
+    file: `${RUNS}/heartbeat.sql.ts`,
+    text: "WHEN epoch <> ${epoch}::int THEN 'lost'",
+    replacement: '',
+    test: runLife('is held by one runner; a repeated claim keeps its epoch'),
+  },
+  {
+    name: 'a requeue fences before the next claim',
+    file: `${RUNS}/sweep.ts`,
+    text: 'claim_epoch = claim_epoch + 1, last_producer_seq = 0',
+    replacement: 'last_producer_seq = 0',
+    test: runLife('whose run may be repeated is replaced'),
+  },
+  {
+    name: 'a claim gives the next epoch',
+    file: `${RUNS}/claim.sql.ts`,
+    text: 'claim_epoch = r.claim_epoch + 1, attempts',
+    replacement: 'claim_epoch = greatest(r.claim_epoch, 1), attempts',
+    test: races('claims', 'take an ended lease over once'),
+  },
+  {
+    name: 'a settle names the current epoch',
+    file: CLAIMS,
+    text: 'AND epoch = ${held.epoch}::int',
+    replacement: '',
+    test: races('dispatch', 'under one name are told apart by their epochs'),
+  },
+  {
+    name: 'giving a claim back fences its holder',
+    file: CLAIMS,
+    text: 'epoch = t.epoch + 1, ready_at = held.now +',
+    replacement: 'ready_at = held.now +',
+    test: claims('that gives back is fenced before the next claim'),
+  },
+
+  // Expiry: judged by the database's clock, after the lock (OWN-2).
+  {
+    name: 'a live lease is not taken over',
+    file: `${RUNS}/claim.sql.ts`,
+    text: "WHEN expires_at <= now AND attempts < max_attempts THEN 'takeover'",
+    replacement: "WHEN attempts < max_attempts THEN 'takeover'",
+    test: races('claims', 'get it once: the second sees a lease that is newer than its snapshot'),
+  },
+  {
+    name: 'an ended lease is not prolonged',
+    file: `${RUNS}/heartbeat.sql.ts`,
+    text: "WHEN expires_at <= now THEN 'expired'",
+    replacement: '',
+    test: runLife('is held by one runner; a repeated claim keeps its epoch'),
+  },
+  {
+    name: 'the sweep looks at the lease again',
+    file: `${RUNS}/run-decisions.ts`,
+    text: "(run.status !== 'claimed' && run.status !== 'cancelling') || holds(lease)",
+    replacement: "run.status !== 'claimed' && run.status !== 'cancelling'",
+    test: races('claims', 'leaves a run alone whose lease a heartbeat prolongs at that moment'),
+  },
+  {
+    name: 'the sweep locks the lease that it judges',
+    file: `${RUNS}/run-lease.sql.ts`,
+    text: 'AND run_id = ${runId}::text FOR NO KEY UPDATE',
+    replacement: 'AND run_id = ${runId}::text',
+    test: races('claims', 'leaves a run alone whose lease a heartbeat prolongs at that moment'),
+  },
+  {
+    name: 'a settle is refused after its lease, by the clock after the wait',
+    file: CLAIMS,
+    text: 'AND expires_at > now',
+    replacement: '',
+    test: claims('the clock is judged after the wait'),
+  },
+  {
+    name: 'a live turn is not taken over',
+    file: `${RUNS}/run-decisions.ts`,
+    text: "return holds(lease) ? { kind: 'live', staleInMs: lease?.expiresInMs ?? null }",
+    replacement: "return lease === null ? { kind: 'live', staleInMs: null }",
+    test: races('admission', 'is not taken over when its runner claims it anew at that moment'),
+  },
+  {
+    name: 'a cancel of a held run waits for its runner',
+    file: `${RUNS}/run-decisions.ts`,
+    text: 'if (immediate || !holds(lease)) return',
+    replacement: 'if (immediate || lease !== null) return',
+    test: runLife('of a claimed run waits for its runner, which learns of it and ends it'),
+  },
+
+  // Tenants (TEN-1).
+  {
+    name: 'a claim looks at the tenant',
+    file: `${RUNS}/claim.sql.ts`,
+    text: 'WHERE tenant_id = ${tenantId}::text AND id = ${runId}::text FOR NO KEY UPDATE',
+    replacement: 'WHERE ${tenantId}::text IS NOT NULL AND id = ${runId}::text FOR NO KEY UPDATE',
+    test: runLife('of another tenant is not found'),
+  },
+  {
+    name: 'a read looks at the tenant',
+    file: `${RUNS}/run.sql.ts`,
+    text: 'FROM runplane.runs r WHERE r.tenant_id = ${tenantId}::text AND r.id = ${runId}::text`',
+    replacement: 'FROM runplane.runs r WHERE ${tenantId}::text IS NOT NULL AND r.id = ${runId}::text`',
+    test: runLife('of another tenant is not found'),
+  },
+  {
+    name: 'a lock looks at the tenant',
+    file: `${RUNS}/run.sql.ts`,
+    text: 'FROM runplane.runs WHERE tenant_id = ${tenantId}::text AND id = ${runId}::text FOR NO KEY UPDATE',
+    replacement: 'FROM runplane.runs WHERE ${tenantId}::text IS NOT NULL AND id = ${runId}::text FOR NO KEY UPDATE',
+    test: runLife('of another tenant is not found'),
+  },
+  {
+    name: 'the feed of a tenant has its own events',
+    file: 'libs/outbox/src/feed.sql.ts',
+    text: 'WHERE ${tenantId ?? null}::text IS NULL OR tenant_id = ${tenantId ?? null}::text',
+    replacement: 'WHERE ${tenantId ?? null}::text IS NULL OR true',
+    test: feed('of a tenant gets its own events alone'),
+  },
+  {
+    name: 'a session is found by its tenant',
+    file: 'libs/sessions/src/session.sql.ts',
+    text: 'WHERE tenant_id = ${tenantId}::text AND session_id = ${sessionId}::text FOR NO KEY UPDATE',
+    replacement: 'WHERE ${tenantId}::text IS NOT NULL AND session_id = ${sessionId}::text FOR NO KEY UPDATE',
+    test: sessions('of another tenant is not found'),
+  },
+
+  // States: what has ended stays ended (LOG-3, END-1).
+  {
+    name: 'nothing is appended to an ended run',
+    file: `${RUNS}/append-run-events.ts`,
+    text: "AND status IN ('claimed', 'cancelling') ${producerGuard}",
+    replacement: '${producerGuard}',
+    test: races('endings', 'an append that comes second is refused and leaves a record'),
+  },
+  {
+    name: 'an ended run is not finished again',
+    file: `${RUNS}/run-decisions.ts`,
+    text: "if (isFinalRun(run.status)) return { kind: 'closed' };",
+    replacement: '',
+    test: decisions('of the current epoch on a completed run'),
+  },
+  {
+    name: 'an ended run is not cancelled',
+    file: `${RUNS}/run-decisions.ts`,
+    text: "if (isFinalRun(run.status)) return { kind: 'keep' };",
+    replacement: '',
+    test: races('endings', 'a finish that comes first stands; the cancel changes nothing'),
+  },
+  {
+    name: 'an ended run is not swept',
+    file: `${RUNS}/run-decisions.ts`,
+    text: "(run.status !== 'claimed' && run.status !== 'cancelling') || holds(lease)",
+    replacement: 'holds(lease)',
+    test: races('endings', 'a finish that comes first is not undone by the sweep of lost runners'),
+  },
+  {
+    name: 'an ended run takes no commands',
+    file: `${RUNS}/create-command.ts`,
+    text: 'if (isFinalRun(run.status)) throw runClosed(run);',
+    replacement: '',
+    test: races('admission', 'a command that meets the end of its run is refused'),
+  },
+  {
+    name: 'an ended run is not claimed',
+    file: `${RUNS}/claim.sql.ts`,
+    text: "WHEN status IN ('completed', 'failed', 'blocked', 'cancelled') THEN 'closed'",
+    replacement: '',
+    test: races('claims', 'a cancel that comes first leaves nothing to claim'),
+  },
+  {
+    name: 'a run is claimed within its attempts',
+    file: `${RUNS}/claim.sql.ts`,
+    text: "WHEN expires_at <= now AND attempts < max_attempts THEN 'takeover'",
+    replacement: "WHEN expires_at <= now THEN 'takeover'",
+    test: races('claims', 'do not take over an ended lease when the run’s attempts are used up'),
+  },
+  {
+    name: 'a run is requeued within its attempts',
+    file: `${RUNS}/run-decisions.ts`,
+    text: "run.onRunnerLost === 'requeue' && run.attempts < run.maxAttempts",
+    replacement: "run.onRunnerLost === 'requeue'",
+    test: runLife('whose run may be repeated is replaced'),
+  },
+  {
+    name: 'a failed dispatch leaves a claimed run to its runner',
+    file: `${RUNS}/dispatch-intents.ts`,
+    text: "if (run.status !== 'pending') await",
+    replacement: "if (run.status === 'completed') await",
+    test: races('dispatch', 'as failed for good, behind the claim of a runner from elsewhere'),
+  },
+  {
+    name: 'the end of a run ends its lease',
+    file: `${RUNS}/close-run.ts`,
+    text: 'await deleteRunLease(tx, key);',
+    replacement: '',
+    test: runLife('is admitted, claimed, worked on and finished'),
+  },
+  {
+    name: 'the end of a run ends its intents',
+    file: `${RUNS}/close-run.ts`,
+    text: 'await cancelOpenIntents(tx, key, { commandId: null, reason: ending.failureMessage ?? `run ${ending.status}` });',
+    replacement: '',
+    test: races('dispatch', 'behind a cancel of the run finds its claim gone'),
+  },
+  {
+    name: 'the end of a run ends its tool calls',
+    file: `${RUNS}/close-run.ts`,
+    text: '[updateThread, closeToolCalls, closeCommands]',
+    replacement: '[updateThread, closeCommands]',
+    test: runLife('closes open tool calls when it ends'),
+  },
+  {
+    name: 'the end of a turn answers the cancels of its steers',
+    file: `${RUNS}/close-command.ts`,
+    text: '[command, ...missed].flatMap',
+    replacement: '[command].flatMap',
+    test: races('endings', 'a steer that is cancelled and then missed leaves no request open'),
+  },
+
+  // Locks.
+  {
+    name: 'a claim locks the run before it judges',
+    file: `${RUNS}/claim.sql.ts`,
+    text: 'AND id = ${runId}::text FOR NO KEY UPDATE',
+    replacement: 'AND id = ${runId}::text',
+    test: races('claims', 'get it once: the second sees a lease that is newer than its snapshot'),
+  },
+  {
+    name: 'a claim whose lease row is older than its run looks again',
+    file: `${RUNS}/claim.sql.ts`,
+    text: "WHEN lease_epoch IS DISTINCT FROM claim_epoch THEN 'again'",
+    replacement: '',
+    test: races('claims', 'are one when they have one name'),
+  },
+  {
+    name: 'an operation locks the run before it decides',
+    file: `${RUNS}/run.sql.ts`,
+    text: 'FROM runplane.runs WHERE tenant_id = ${tenantId}::text AND id = ${runId}::text FOR NO KEY UPDATE',
+    replacement: 'FROM runplane.runs WHERE tenant_id = ${tenantId}::text AND id = ${runId}::text',
+    test: races('endings', 'two cancels make one request'),
+  },
+  {
+    name: 'dispatchers pass over what another one is claiming',
+    file: CLAIMS,
+    text: 'FOR NO KEY UPDATE SKIP LOCKED',
+    replacement: 'FOR NO KEY UPDATE',
+    test: races('dispatch', 'do not wait for an intent that the other is claiming'),
+  },
+  {
+    name: 'a claim counts its attempts and stops at the limit',
+    file: CLAIMS,
+    text: 'AND attempts < ${count(table.attemptsMax)}',
+    replacement: '',
+    test: claims('passes a row over once its attempts are used up'),
+  },
+  {
+    name: 'the lock order is asserted before a wait',
+    file: 'libs/database/src/lock-order.ts',
+    text: 'this.#assertAbove(rank, id);',
+    replacement: '',
+    test: races('lock-order', 'two operations of one transaction in the wrong order are refused'),
+  },
+  {
+    name: 'the locks of a takeover come before the session’s',
+    file: `${RUNS}/admit-turn.ts`,
+    text: 'const active = await lockActiveTurn(tx, wanted);',
+    replacement: 'await requireLockedSession(tx, tenantId, sessionId); const active = await lockActiveTurn(tx, wanted);',
+    test: races('lock-order', 'admitTurn that takes over takes its locks in order'),
+  },
+
+  // One open turn (TURN-1).
+  {
+    name: 'an admission starts over when the active turn changed',
+    file: `${RUNS}/admit-turn.ts`,
+    text: 'if (session.activeRunId !== (active?.run.id ?? null) || session.activeCommandId !== (active?.command.id ?? null)) {',
+    replacement: 'if (session.sessionId === "") {',
+    test: races('admission', 'two turns at once in a free session with two keys'),
+  },
+  {
+    name: 'a second turn of a run finds the session busy',
+    file: `${RUNS}/create-command.ts`,
+    text: "if (wanted.type === 'turn' && session !== undefined) assertFree(session);",
+    replacement: '',
+    test: races('admission', 'the admission that comes first makes the session busy'),
+  },
+  {
+    name: 'the active pair is not overwritten',
+    file: 'libs/sessions/src/session.sql.ts',
+    text: 'AND active_run_id IS NULL RETURNING',
+    replacement: 'RETURNING',
+    test: sessions('is given to a turn only while nobody has it'),
+  },
+  {
+    name: 'only its own end takes the active pair from a turn',
+    file: 'libs/sessions/src/session.sql.ts',
+    text: 'AND session_id = ${sessionId}::text AND active_run_id = ${runId}::text',
+    replacement: 'AND session_id = ${sessionId}::text AND active_run_id IS NOT NULL',
+    test: sessions('is taken from a turn only by its own end'),
+  },
+  {
+    name: 'a run that does not own the session leaves its thread alone',
+    file: 'libs/sessions/src/session.sql.ts',
+    text: 'AND (active_run_id IS NULL OR active_run_id = ${runId}::text)',
+    replacement: '',
+    test: sessions('guards the thread: a run that does not own the session leaves it alone'),
+  },
+  {
+    name: 'a session belongs to one project and profile',
+    file: `${RUNS}/admit-turn.ts`,
+    text: 'assertBoundary(session, wanted.run);',
+    replacement: '',
+    test: runLife('repeated with its key is answered with what the first call made'),
+  },
+  {
+    name: 'the database refuses a second open turn',
+    file: MIGRATION,
+    text: 'CREATE UNIQUE INDEX "commands_open_turn_per_session"',
+    replacement: 'CREATE INDEX "commands_open_turn_per_session"',
+    test: schema('commands_open_turn_per_session is unique over its columns'),
+  },
+
+  // Idempotency (IDEM-1).
+  {
+    name: 'a key with other content is a conflict',
+    file: `${RUNS}/create-run.ts`,
+    text: 'if (stored === wanted) return;',
+    replacement: 'if (stored === wanted || wanted !== "") return;',
+    test: races('admission', 'two turns at once in a new session with one key and other words'),
+  },
+  {
+    name: 'a twin is looked for under the session’s lock',
+    file: `${RUNS}/create-command.ts`,
+    text: 'const twin = session && (await findByKey(tx, run, wanted));',
+    replacement: 'const twin = undefined as CommandRow | undefined;',
+    test: races('admission', 'with one key are a conflict of content, whoever comes first'),
+  },
+  {
+    name: 'a batch is stored once',
+    file: `${RUNS}/append-run-events.ts`,
+    text: 'sql`AND last_producer_seq = ${sequence - 1}::int`',
+    replacement: 'sql``',
+    test: races('endings', 'a batch that is sent twice at once is stored once'),
+  },
+  {
+    name: 'a batch number with other events is a conflict',
+    file: `${RUNS}/append-run-events.ts`,
+    text: 'if (!same || first === undefined',
+    replacement: 'if (first === undefined',
+    test: races('endings', 'two batches under one number: the second is refused'),
+  },
+  {
+    name: 'the database refuses a second command with a key',
+    file: MIGRATION,
+    text: 'CREATE UNIQUE INDEX "commands_session_idempotency_key"',
+    replacement: 'CREATE INDEX "commands_session_idempotency_key"',
+    test: schema('commands_session_idempotency_key is unique over its columns'),
+  },
+
+  // The feed (FEED-1).
+  {
+    name: 'nothing is read beyond the horizon',
+    file: MIGRATION,
+    text: 'SELECT pg_snapshot_xmin(pg_current_snapshot())',
+    replacement: 'SELECT pg_snapshot_xmax(pg_current_snapshot())',
+    test: feed('is held back by a transaction that may still write below it'),
+  },
+  {
+    name: 'a stream keeps its order in an old transaction',
+    file: `${RUNS}/run-event.sql.ts`,
+    text: 'last_tx = greatest(last_tx, ${String(floor)}::bigint, runplane.feed_tx())',
+    replacement: 'last_tx = greatest(${String(floor)}::bigint, runplane.feed_tx())',
+    test: races('feed-order', 'an append in an old transaction stands behind what was appended before it'),
+  },
+  {
+    name: 'a session passes its feed number on',
+    file: 'libs/sessions/src/session.sql.ts',
+    text: 'if (session !== undefined) tx.feed.raise(session.lastTx);',
+    replacement: '',
+    test: races('feed-order', 'a run whose transaction is older than the end of the run before'),
+  },
+  {
+    name: 'a run that does not hold its session leaves its feed number there',
+    file: `${RUNS}/close-run.ts`,
+    text: 'if (!freed) await writeFeedNumber(tx, { tenantId, sessionId });',
+    replacement: '',
+    test: races('feed-order', 'a run whose transaction is older than the end of the run before'),
+  },
+  {
+    name: 'a cursor of another store is refused',
+    file: 'libs/outbox/src/feed-cursor.ts',
+    text: 'if (cursor.storeId === store.storeId && cursor.tx <= store.horizon) return;',
+    replacement: 'if (cursor.tx <= store.horizon) return;',
+    test: feed('of another store is refused with the place to go on from'),
+  },
+  {
+    name: 'a cursor beyond the horizon is refused',
+    file: 'libs/outbox/src/feed-cursor.ts',
+    text: 'if (cursor.storeId === store.storeId && cursor.tx <= store.horizon) return;',
+    replacement: 'if (cursor.storeId === store.storeId) return;',
+    test: feed('beyond the horizon (a restored copy) is refused'),
+  },
+  {
+    name: 'a filtered page says how far it has looked',
+    file: 'libs/outbox/src/read-feed.ts',
+    text: 'if (scanTx !== null && scanPosition !== null) return { place: { tx: scanTx, position: scanPosition }, more: true };',
+    replacement: '',
+    test: feed('of a quiet tenant looks at 10,000 rows a call'),
+  },
+
+  // What comes in.
+  {
+    name: 'only the server writes its own phases',
+    file: 'libs/contracts/src/events.ts',
+    text: "if (type === 'backend_status' && typeof phase === 'string' && isReservedPhase(phase)) throw reserved(type, phase);",
+    replacement: '',
+    test: { file: `${RUNS}/run-event-input.spec.ts`, name: 'only the server writes backend_status' },
+  },
+  {
+    name: 'only the server writes the end of a run',
+    file: 'libs/contracts/src/events.ts',
+    text: "if (type === 'user_message' || type === 'terminal_status') throw reserved(type);",
+    replacement: '',
+    test: { file: `${RUNS}/run-event-input.spec.ts`, name: 'only the server writes terminal_status' },
+  },
+  {
+    name: 'secrets are masked before they are stored',
+    file: `${RUNS}/run-event-input.ts`,
+    text: 'JSON.stringify(redactJson(checked))',
+    replacement: 'JSON.stringify(checked)',
+    test: { file: `${RUNS}/run-event-input.spec.ts`, name: 'secrets are masked before they are stored' },
+  },
+  {
+    name: 'an event is about a command of its own run',
+    file: `${RUNS}/append-run-events.ts`,
+    text: '${producerGuard} ${commandsGuard}',
+    replacement: '${producerGuard}',
+    test: runLife('refuses events that only the server may write, and commands that are not its own'),
+  },
+  {
+    name: 'refusals are recorded once a minute',
+    file: `${RUNS}/record-refusal.ts`,
+    text: 'if (await hasRecentRecord(tx, refusal, { phase: refusal.phase, epoch, everyMs: REFUSAL_RECORD_EVERY_MS })) return;',
+    replacement: '',
+    test: runLife('takes batches in producer order and answers repeats with what is stored'),
+  },
+  {
+    name: 'a workspace does not lead out of its root',
+    file: 'libs/runner/src/workspace.ts',
+    text: "if (real !== realRoot && !real.startsWith(`${realRoot}${path.sep}`)) throw new WorkspaceRefused(folder, 'leads out of its root');",
+    replacement: '',
+    test: { file: 'libs/runner/src/process-backend.spec.ts', name: 'a workspace link is refused' },
+  },
+
+  // Who may call.
+  {
+    name: 'a call needs its scope',
+    file: 'apps/api/src/access/authenticate.ts',
+    text: 'requireScope(credential, access);',
+    replacement: '',
+    test: access('no route is open for a key with every scope but its own'),
+  },
+  {
+    name: 'a call needs a valid key',
+    file: 'apps/api/src/access/api-keys.sql.ts',
+    text: 'AND (k.expires_at IS NULL OR k.expires_at > (SELECT runplane.app_now()))',
+    replacement: '',
+    test: access('a revoked key is closed within seconds, an expired one at once'),
+  },
+  {
+    name: 'a run token opens its own run alone',
+    file: 'apps/api/src/access/authenticate.ts',
+    text: 'if (runId !== credential.runId) throw',
+    replacement: 'if (runId === "") throw',
+    test: access('opens no other run of the same tenant'),
+  },
+
+  // Transactions.
+  {
+    name: 'a failed statement is not taken for success',
+    file: 'libs/database/src/tx.ts',
+    text: 'if (open.aborted !== undefined)',
+    replacement: 'if (open.aborted === open)',
+    test: { file: 'libs/database/src/tx.int.spec.ts', name: 'fails when the operation goes on after a failed statement' },
+  },
+  {
+    name: 'a Tx ends with its transaction',
+    file: 'libs/database/src/tx.ts',
+    text: 'async query(statement) { assertOpen();',
+    replacement: 'async query(statement) {',
+    test: { file: 'libs/database/src/join-transaction.int.spec.ts', name: 'cannot be used through us after it was declared committed' },
+  },
+];
