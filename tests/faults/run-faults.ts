@@ -22,6 +22,8 @@ export interface FaultOptions {
   readonly drainMs?: number | undefined;
   /** Lets PostgreSQL acknowledge commits before they are safe: to see that such a loss is found. */
   readonly unsafeCommits?: boolean | undefined;
+  /** False: logs and data go also where faults were found. */
+  readonly keep?: boolean | undefined;
   readonly say: (line: string) => void;
 }
 
@@ -77,7 +79,7 @@ export async function runFaults(options: FaultOptions): Promise<FaultReport> {
   } finally {
     await load.close();
     await killer.allBack().catch(() => undefined);
-    await stage.close({ keep: faults.length > 0 });
+    await stage.close({ keep: faults.length > 0 && options.keep !== false });
   }
 }
 
