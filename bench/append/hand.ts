@@ -11,7 +11,7 @@ const LOCK_RUN = `SELECT project_id, session_id, partition_key, shard, last_even
   FROM runplane.runs WHERE tenant_id = $1 AND id = $2 FOR NO KEY UPDATE`;
 const INSERT_EVENT = `INSERT INTO runplane.run_events (tenant_id, run_id, seq, id, type, payload, command_id, is_output, producer_epoch, producer_seq, created_at)
   VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, now())`;
-const UPDATE_RUN = `UPDATE runplane.runs SET last_event_seq = $3, last_producer_seq = $4, last_tx = greatest(last_tx, runplane.feed_tx())
+const UPDATE_RUN = `UPDATE runplane.runs SET last_event_seq = $3, last_producer_seq = $4, last_tx = greatest(last_tx, (pg_current_xact_id()::text::bigint + (SELECT tx_offset FROM runplane.store)))
   WHERE tenant_id = $1 AND id = $2 RETURNING last_tx`;
 const INSERT_OUTBOX = `INSERT INTO runplane.outbox_events (tx, shard, partition_key, tenant_id, stream, stream_id, sequence, type,
     project_id, session_id, run_id, command_id, event_id, data, created_at)

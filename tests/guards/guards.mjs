@@ -398,8 +398,8 @@ export const GUARDS = [
   {
     name: 'a stream keeps its order in an old transaction',
     file: `${RUNS}/run-event.sql.ts`,
-    text: 'last_tx = greatest(last_tx, ${String(floor)}::bigint, runplane.feed_tx())',
-    replacement: 'last_tx = greatest(${String(floor)}::bigint, runplane.feed_tx())',
+    text: 'last_tx = greatest(last_tx, ${String(floor)}::bigint, ${feedTx})',
+    replacement: 'last_tx = greatest(${String(floor)}::bigint, ${feedTx})',
     test: races('feed-order', 'an append in an old transaction stands behind what was appended before it'),
   },
   {

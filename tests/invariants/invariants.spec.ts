@@ -82,7 +82,7 @@ async function plantEvent(
   { commandId = null, epoch = null }: { commandId?: string | null; epoch?: number | null } = {},
 ): Promise<void> {
   await on.query(
-    `WITH r AS (UPDATE runplane.runs SET last_event_seq = last_event_seq + 1, last_tx = greatest(last_tx, runplane.feed_tx()) WHERE id = $1 RETURNING *),
+    `WITH r AS (UPDATE runplane.runs SET last_event_seq = last_event_seq + 1, last_tx = greatest(last_tx, (pg_current_xact_id()::text::bigint + (SELECT tx_offset FROM runplane.store))) WHERE id = $1 RETURNING *),
      e AS (INSERT INTO runplane.run_events (tenant_id, run_id, seq, id, type, payload, command_id, is_output, producer_epoch)
        SELECT tenant_id, id, last_event_seq, 'evt-' || last_event_seq, $2, $3::json, $4, false, $5::int FROM r)
      INSERT INTO runplane.outbox_events (tx, shard, partition_key, tenant_id, stream, stream_id, sequence, type, project_id, session_id, run_id, command_id, event_id, data)

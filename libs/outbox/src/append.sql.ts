@@ -1,4 +1,4 @@
-import { sql, type Sql } from '@runplane/database';
+import { emptySql, sql, type Sql } from '@runplane/database';
 
 /**
  * The one way an event leaves a transaction: an INSERT to be put into the statement that writes the events themselves, so that an event
@@ -6,14 +6,20 @@ import { sql, type Sql } from '@runplane/database';
  *
  * `source` names a relation of that statement, in the order of the stream, with the columns tx, shard, partition_key, tenant_id, stream,
  * stream_id, sequence, type, project_id, session_id, run_id, command_id, event_id, data, created_at. Its rows must come from the aggregate
- * row that the statement has locked: `position` is drawn after that lock, so that it orders equal `tx` (FEED-1).
+ * row that the statement has locked: `position` is drawn after that lock, so that it orders equal `tx` (FEED-1). One row needs no sort.
  */
-export function insertOutboxEvents(source: Sql): Sql {
+export function insertOutboxEvents(source: Sql, { rows }: { rows: 'one' | 'many' }): Sql {
   return sql`
     INSERT INTO runplane.outbox_events (tx, shard, partition_key, tenant_id, stream, stream_id, sequence, type,
       project_id, session_id, run_id, command_id, event_id, data, created_at)
     SELECT tx, shard, partition_key, tenant_id, stream, stream_id, sequence, type,
       project_id, session_id, run_id, command_id, event_id, data, created_at
     FROM ${source} AS source
-    ORDER BY sequence`;
+    ${rows === 'one' ? emptySql : sql`ORDER BY sequence`}`;
 }
+
+/**
+ * The feed number of the running transaction: its own number in the cluster plus the store's offset (FEED-1). Written into each statement,
+ * since PostgreSQL does not inline a function with a sub-select (measured: 10 to 15 µs of an append's 190 on the server).
+ */
+export const feedTx = sql`(pg_current_xact_id()::text::bigint + (SELECT tx_offset FROM runplane.store))`;

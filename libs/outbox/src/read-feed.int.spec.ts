@@ -3,7 +3,7 @@ import { inTransaction, sql, type SqlExecutor } from '@runplane/database';
 import { openClient, useDatabase } from '@runplane/database/testing';
 import { setTimeout as delay } from 'node:timers/promises';
 import type pg from 'pg';
-import { insertOutboxEvents } from './append.sql';
+import { feedTx, insertOutboxEvents } from './append.sql';
 import { encodeFeedCursor } from './feed-cursor';
 import { feedProbe, readFeed, waitForFeed } from './read-feed';
 
@@ -18,11 +18,11 @@ async function append(on: SqlExecutor, { tenantId = 'acme', streamId = 'a', coun
   sequences.set(streamId, first + count - 1);
   const { partitionKey, shard } = partitionOf(tenantId, streamId);
   const ids = Array.from({ length: count }, () => newId('evt'));
-  const source = sql`(SELECT runplane.feed_tx() AS tx, ${shard}::smallint AS shard, ${partitionKey}::text AS partition_key, ${tenantId}::text AS tenant_id,
+  const source = sql`(SELECT ${feedTx} AS tx, ${shard}::smallint AS shard, ${partitionKey}::text AS partition_key, ${tenantId}::text AS tenant_id,
     'session'::runplane.outbox_stream AS stream, ${streamId}::text AS stream_id, ${first - 1}::int + e.place AS sequence, 'test' AS type, NULL::text AS project_id,
     ${streamId}::text AS session_id, NULL::text AS run_id, NULL::text AS command_id, e.id AS event_id, json_build_object('n', ${first - 1}::int + e.place) AS data,
     runplane.app_now() AS created_at FROM unnest(${ids}::text[]) WITH ORDINALITY AS e (id, place))`;
-  await on.query(insertOutboxEvents(source));
+  await on.query(insertOutboxEvents(source, { rows: 'many' }));
 }
 
 /** Waits until the horizon has passed all that is written: test files beside this one hold it back for moments. */
@@ -55,7 +55,11 @@ async function readOn(
     if (!page.more) return { events, cursor, pages };
   }
 }
-const head = async (): Promise<string> => (await readFeed(t.db.sql, { tenantId: undefined, after: 'now' })).cursor;
+/** The horizon, beyond everything written so far. */
+async function head(): Promise<string> {
+  await passed();
+  return (await readFeed(t.db.sql, { tenantId: undefined, after: 'now' })).cursor;
+}
 const shown = (events: readonly FeedEvent[]) => events.map(({ streamId, sequence }) => `${streamId} ${sequence}`);
 
 let beside: pg.Client;
@@ -77,6 +81,7 @@ describe('a reader', () => {
 
   test('that starts now gets what is committed from now on', async () => {
     await append(t.db.sql, { streamId: 'before' });
+    await passed();
     const page = await readFeed(t.db.sql, { tenantId: undefined, after: 'now' });
     expect(page).toEqual({ events: [], cursor: page.head, head: page.head, more: false });
     await append(t.db.sql, { streamId: 'after' });

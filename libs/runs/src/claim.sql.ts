@@ -1,6 +1,6 @@
 import { RUN_STATES } from '@runplane/contracts';
 import { column, maybeRow, sql, type SqlExecutor } from '@runplane/database';
-import { insertOutboxEvents } from '@runplane/outbox';
+import { feedTx, insertOutboxEvents } from '@runplane/outbox';
 import { z } from 'zod';
 import type { RunKey } from './run.sql';
 
@@ -54,7 +54,7 @@ export function claimRunRow(
       UPDATE runplane.runs r SET status = 'claimed', claimed_by = ${runnerId}::text, claim_epoch = r.claim_epoch + 1, attempts = r.attempts + 1,
         last_producer_seq = 0, claim_deadline_at = NULL, updated_at = d.now,
         last_event_seq = r.last_event_seq + CASE d.verdict WHEN 'takeover' THEN 2 ELSE 1 END,
-        last_tx = greatest(r.last_tx, ${String(floor)}::bigint, runplane.feed_tx())
+        last_tx = greatest(r.last_tx, ${String(floor)}::bigint, ${feedTx})
       FROM d WHERE d.verdict IN ('grant', 'takeover') AND (r.tenant_id, r.id) = (d.tenant_id, d.id)
       RETURNING r.tenant_id, r.id, r.project_id, r.session_id, r.partition_key, r.shard, r.last_tx, r.last_event_seq, r.claim_epoch
     ), lease AS (
@@ -77,7 +77,7 @@ export function claimRunRow(
     ), written AS (
       INSERT INTO runplane.run_events (tenant_id, run_id, seq, id, type, payload, is_output, created_at)
       SELECT tenant_id, run_id, sequence, event_id, type, data, false, created_at FROM n
-    ), out AS (${insertOutboxEvents(sql`n`)})
+    ), out AS (${insertOutboxEvents(sql`n`, { rows: 'many' })})
     SELECT d.verdict AS "verdict", d.status::text AS "status", d.failure_kind AS "failureKind", coalesce(d.runner_id, d.claimed_by) AS "holder",
       runplane.ms_until(d.expires_at, d.now) AS "remainingMs", coalesce(u.claim_epoch, d.claim_epoch) AS "epoch"
     FROM d LEFT JOIN u ON true`,

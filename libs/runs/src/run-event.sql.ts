@@ -1,6 +1,6 @@
 import { isOutputEvent, newId, redactJson, RUN_STATES, type JsonObject, type RunEvent } from '@runplane/contracts';
 import { column, emptySql, maybeRow, oneRow, rows, sql, type Sql, type SqlExecutor, type Tx } from '@runplane/database';
-import { insertOutboxEvents } from '@runplane/outbox';
+import { feedTx, insertOutboxEvents } from '@runplane/outbox';
 import { z } from 'zod';
 import { runStream, type RunKey } from './run.sql';
 
@@ -30,7 +30,7 @@ export function phase(name: string, facts: JsonObject = {}): ServerEvent {
 export const Appended = z.object({ lastSeq: column.int8 });
 export type Appended = z.infer<typeof Appended>;
 
-const TO_OUTBOX = insertOutboxEvents(sql`source`);
+const TO_OUTBOX = { one: insertOutboxEvents(sql`source`, { rows: 'one' }), many: insertOutboxEvents(sql`source`, { rows: 'many' }) };
 
 /**
  * The one statement by which events enter a run's log (LOG-1, LOG-2): it advances the counter on the run's row by the number of events,
@@ -48,23 +48,32 @@ export function appendStatement(
   return sql`
     WITH r AS MATERIALIZED (
       UPDATE runplane.runs SET last_event_seq = last_event_seq + ${length}::int,
-        last_tx = greatest(last_tx, ${String(floor)}::bigint, runplane.feed_tx())${set}
+        last_tx = greatest(last_tx, ${String(floor)}::bigint, ${feedTx})${set}
       WHERE tenant_id = ${tenantId}::text AND id = ${runId}::text ${guard}
       RETURNING tenant_id, id, project_id, session_id, partition_key, shard, last_tx, last_event_seq, runplane.app_now() AS now
     ), written AS (
       INSERT INTO runplane.run_events (tenant_id, run_id, seq, id, type, payload, command_id, tool_call_id, is_output, producer_epoch, producer_seq, created_at)
       SELECT r.tenant_id, r.id, r.last_event_seq - ${length}::int + e.place, e.id, e.type, e.payload::json, e.command_id, e.tool_call_id, e.is_output,
         ${producer?.epoch ?? null}::int, ${producer?.sequence ?? null}::int, r.now
-      FROM r, unnest(${events.map((e) => e.id)}::text[], ${events.map((e) => e.type)}::text[], ${events.map((e) => e.payloadText)}::text[],
-        ${events.map((e) => e.commandId)}::text[], ${events.map((e) => e.toolCallId)}::text[], ${events.map((e) => isOutputEvent(e.type))}::bool[])
-        WITH ORDINALITY AS e (id, type, payload, command_id, tool_call_id, is_output, place)
+      FROM r, ${incoming(events)} AS e (id, type, payload, command_id, tool_call_id, is_output, place)
       RETURNING seq, id, type, payload, command_id
     ), source AS (
       SELECT r.last_tx AS tx, r.shard, r.partition_key, r.tenant_id, 'run'::runplane.outbox_stream AS stream, r.id AS stream_id, w.seq AS sequence, w.type,
         r.project_id, r.session_id, r.id AS run_id, w.command_id, w.id AS event_id, w.payload AS data, r.now AS created_at
       FROM r, written w
-    ), out AS (${TO_OUTBOX})
+    ), out AS (${length === 1 ? TO_OUTBOX.one : TO_OUTBOX.many})
     SELECT last_event_seq::text AS "lastSeq" FROM r`;
+}
+
+/** The events as a relation, numbered from 1. One event, the usual case, is a row of values: less to set up for the server than arrays. */
+function incoming(events: readonly StorableEvent[]): Sql {
+  const [event] = events;
+  if (event !== undefined && events.length === 1) {
+    return sql`(VALUES (${event.id}::text, ${event.type}::text, ${event.payloadText}::text, ${event.commandId}::text, ${event.toolCallId}::text,
+      ${isOutputEvent(event.type)}::bool, 1))`;
+  }
+  return sql`unnest(${events.map((e) => e.id)}::text[], ${events.map((e) => e.type)}::text[], ${events.map((e) => e.payloadText)}::text[],
+    ${events.map((e) => e.commandId)}::text[], ${events.map((e) => e.toolCallId)}::text[], ${events.map((e) => isOutputEvent(e.type))}::bool[]) WITH ORDINALITY`;
 }
 
 /** Makes an event of the server storable. Its free texts are redacted like a runner's. */

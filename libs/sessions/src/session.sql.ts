@@ -1,5 +1,6 @@
 import { SESSION_STATES, type JsonObject, type Partition } from '@runplane/contracts';
 import { column, insertedRow, maybeRow, newKeyOf, rows, sql, takingLock, type SqlExecutor, type Tx } from '@runplane/database';
+import { feedTx } from '@runplane/outbox';
 import { z } from 'zod';
 
 const done = z.object({ done: column.int });
@@ -94,7 +95,7 @@ export async function insertSession(tx: Tx, session: NewSession): Promise<boolea
 // The control row carries the feed number of whoever held it, so that the runs of one session stay in order in the feed (FEED-1). A
 // session with a time to live lives on from its last activity.
 const touch = (tx: Tx) => sql`
-  last_tx = greatest(last_tx, ${String(tx.feed.value)}::bigint, runplane.feed_tx()), updated_at = runplane.app_now(), last_activity_at = runplane.app_now(),
+  last_tx = greatest(last_tx, ${String(tx.feed.value)}::bigint, ${feedTx}), updated_at = runplane.app_now(), last_activity_at = runplane.app_now(),
   expires_at = CASE WHEN ttl_seconds IS NULL THEN expires_at ELSE runplane.app_now() + ttl_seconds * interval '1 second' END`;
 
 /** Notes the newest run of a locked session; readers see no other session for it, so the version stays. */
@@ -124,7 +125,7 @@ export async function writeTurnStarted(
 export async function writeFeedNumber(tx: Tx, { tenantId, sessionId }: SessionKey): Promise<void> {
   await one(
     tx,
-    sql`UPDATE runplane.sessions SET last_tx = greatest(last_tx, ${String(tx.feed.value)}::bigint, runplane.feed_tx())
+    sql`UPDATE runplane.sessions SET last_tx = greatest(last_tx, ${String(tx.feed.value)}::bigint, ${feedTx})
         WHERE tenant_id = ${tenantId}::text AND session_id = ${sessionId}::text RETURNING 1 AS "done"`,
   );
 }

@@ -413,10 +413,8 @@ ALTER TABLE "runplane"."store" ADD CONSTRAINT "store_has_one_row" CHECK ("single
 INSERT INTO "runplane"."store" ("store_id", "system_identifier", "timeline")
 SELECT gen_random_uuid()::text, system_identifier::text, ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::int FROM pg_control_system();
 
--- By hand: the feed's two numbers (FEED-1). Both carry the store's offset, so that they stay comparable in a restored copy.
-CREATE FUNCTION "runplane"."feed_tx"() RETURNS bigint LANGUAGE sql STABLE PARALLEL RESTRICTED AS $$
-  SELECT pg_current_xact_id()::text::bigint + (SELECT tx_offset FROM runplane.store)
-$$;
+-- By hand: the feed's horizon (FEED-1): the oldest transaction still running, plus the store's offset, so that it stays comparable in a
+-- restored copy. A writer's own number has the same form and stands in the statements that write it (feedTx in libs/outbox).
 CREATE FUNCTION "runplane"."feed_horizon"() RETURNS bigint LANGUAGE sql STABLE PARALLEL RESTRICTED AS $$
   SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint + (SELECT tx_offset FROM runplane.store)
 $$;
