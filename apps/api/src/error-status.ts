@@ -16,7 +16,6 @@ export const STATUS_BY_CODE = {
   command_not_found: 404,
   intent_not_found: 404,
   session_not_found: 404,
-  runner_not_found: 404,
   api_key_not_found: 404,
   route_not_found: 404,
   idempotency_conflict: 409,

@@ -83,11 +83,6 @@ export class SessionNotFound extends DomainError<'session_not_found', { sessionI
   readonly code = 'session_not_found';
 }
 
-/** No such runner for this tenant. */
-export class RunnerNotFound extends DomainError<'runner_not_found', { runnerId: string }> {
-  readonly code = 'runner_not_found';
-}
-
 /** No such API key. */
 export class ApiKeyNotFound extends DomainError<'api_key_not_found', { keyId: string }> {
   readonly code = 'api_key_not_found';
@@ -279,7 +274,6 @@ export type RunplaneError =
   | CommandNotFound
   | IntentNotFound
   | SessionNotFound
-  | RunnerNotFound
   | ApiKeyNotFound
   | RouteNotFound
   | IdempotencyConflict

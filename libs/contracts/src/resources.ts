@@ -40,15 +40,16 @@ export const SessionRef = z
   .meta({ id: 'SessionRef' });
 export type SessionRef = z.infer<typeof SessionRef>;
 
+// No defaults are filled in here: a run is compared with a repeat by what its creator said, and a default of a later release must not change that.
 export const CreateRun = z
   .strictObject({
     projectId: identifier,
     backendProfile: identifier.meta({ description: 'Which backend program runs it; the operator configures profiles' }),
-    providerId: identifier.default('default'),
-    workspaceRef: JsonRecord.default({}).meta({ description: '`path` names the workspace folder below the configured root' }),
+    providerId: identifier.optional().meta({ description: 'Absent: `default`' }),
+    workspaceRef: JsonRecord.optional().meta({ description: '`path` names the workspace folder below the configured root' }),
     sessionRef: SessionRef.nullish(),
     resourceBundleRef: JsonRecord.nullish(),
-    executionPolicy: JsonRecord.default({}),
+    executionPolicy: JsonRecord.optional(),
     traceSink: Json.nullish(),
     onRunnerLost: z.enum(RUNNER_LOST_POLICIES).optional(),
     maxAttempts: z.int().min(1).max(RUN_ATTEMPTS_MAX).optional(),

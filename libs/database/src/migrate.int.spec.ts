@@ -1,6 +1,6 @@
 import { execFile } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { cpSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import type pg from 'pg';
@@ -259,3 +259,48 @@ describe('migrate', () => {
     ]);
   });
 });
+
+it('`migrate dev` applies what is missing and makes a migration of a change in one go, without a question', async () => {
+  const url = await emptyDatabase();
+  const project = mkdtempSync(path.join(os.tmpdir(), 'runplane-dev-'));
+  try {
+    cpSync(path.join(ROOT, 'prisma'), path.join(project, 'prisma'), { recursive: true });
+    const file = path.join(project, 'prisma/schema/access.prisma');
+    writeFileSync(file, readFileSync(file, 'utf8').replace('model ApiKey {', 'model ApiKey {\n  remark String?\n'));
+    const config = path.join(ROOT, `prisma.dev-${randomBytes(4).toString('hex')}.config.ts`); // beside the modules that it imports
+    writeFileSync(
+      config,
+      `process.env.PRISMA_SCHEMA_ENGINE_BINARY = '${path.join(ROOT, 'tools/schema-engine.mjs')}';
+       export default { schema: '${project}/prisma/schema', migrations: { path: '${project}/prisma/migrations' }, datasource: { url: process.env.DATABASE_URL } };`,
+    );
+    try {
+      const { code, output } = await onTerminal(url, `migrate dev --name remark --config ${config}`);
+      expect({ code, output }).toMatchObject({
+        code: 0,
+        output: expect.stringContaining('Your database is now in sync with your schema') as string,
+      });
+    } finally {
+      rmSync(config);
+    }
+    const [made] = readdirSync(path.join(project, 'prisma/migrations')).filter((name) => name.endsWith('_remark'));
+    expect(readFileSync(path.join(project, 'prisma/migrations', made ?? '', 'migration.sql'), 'utf8')).toMatch(
+      /^-- AlterTable\nALTER TABLE "api_keys" ADD COLUMN +"remark" TEXT;\s*$/,
+    );
+  } finally {
+    rmSync(project, { recursive: true, force: true });
+  }
+}, 90_000);
+
+/** The CLI on a pseudo-terminal, without which `migrate dev` refuses to work. */
+function onTerminal(url: string, args: string): Promise<{ code: number; output: string }> {
+  const command = `${process.execPath} ${path.join(ROOT, 'node_modules/prisma/build/index.js')} ${args}`;
+  return new Promise((resolve) => {
+    const child = execFile(
+      'script',
+      ['-qec', command, '/dev/null'],
+      { cwd: ROOT, env: { ...process.env, DATABASE_URL: url, NO_COLOR: '1' }, timeout: CLI_TIMEOUT_MS },
+      (error, stdout) => resolve({ code: error ? Number(error.code ?? -1) : 0, output: stdout }),
+    );
+    child.stdin?.end();
+  });
+}

@@ -18,7 +18,10 @@ import type { RunKey, RunRow } from './run.sql';
  * Repeat    safe.
  * Keeps     OWN-1, LOG-2.   Source: the original's ackCommand, which had no fence.
  */
-export async function ackCommand(tx: Tx, { tenantId, runId, commandId, epoch }: RunKey & { commandId: string; epoch: number }): Promise<Command> {
+export async function ackCommand(
+  tx: Tx,
+  { tenantId, runId, commandId, epoch }: RunKey & { commandId: string; epoch: number },
+): Promise<Command> {
   const key = { tenantId, runId };
   const run = await requireWriter(tx, key, epoch);
   const command = await requireLockedCommand(tx, key, commandId);

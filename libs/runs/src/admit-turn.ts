@@ -1,11 +1,28 @@
 import {
-  AdmitTurn, isFinalCommand, isFinalRun, newId, parseInput, requireIdentifier, SessionBusy, SessionProjectionBroken, type AdmittedTurn, type TenantSettings,
+  AdmitTurn,
+  isFinalCommand,
+  isFinalRun,
+  newId,
+  parseInput,
+  requireIdentifier,
+  SessionBusy,
+  SessionProjectionBroken,
+  type AdmittedTurn,
+  type TenantSettings,
 } from '@runplane/contracts';
 import { requireTenant, RestartTransaction, type Tx } from '@runplane/database';
 import { assertBoundary, ensureSession, findSession, writeTurnEnded, type SessionRow } from '@runplane/sessions';
 import { closeRun } from './close-run';
 import { findCommandOfSessionByKey, lockCommand, type CommandRow } from './command.sql';
-import { assertCommandReplay, assertDispatchReplay, parseCommand, readCommand, writeNewCommand, writeNewIntent, type WantedCommand } from './create-command';
+import {
+  assertCommandReplay,
+  assertDispatchReplay,
+  parseCommand,
+  readCommand,
+  writeNewCommand,
+  writeNewIntent,
+  type WantedCommand,
+} from './create-command';
 import { assertSameContent, inputHashOf, newRunRow, parseNewRun } from './create-run';
 import { findIntent, lockOpenIntents } from './dispatch-intent.sql';
 import { requireLockedCommand, requireLockedRun, requireLockedSession, requireRun } from './require';
@@ -39,7 +56,10 @@ export async function admitTurn(
     tenantId,
     sessionId: requireIdentifier(sessionId, 'the session id'),
     run: parseNewRun({ ...turn.run, sessionRef: { ...turn.run.sessionRef, sessionId } }),
-    command: parseCommand({ type: 'turn', payload: turn.payload, dispatch: turn.dispatch === undefined ? {} : turn.dispatch }, idempotencyKey),
+    command: parseCommand(
+      { type: 'turn', payload: turn.payload, dispatch: turn.dispatch === undefined ? {} : turn.dispatch },
+      idempotencyKey,
+    ),
     key: idempotencyKey,
   };
   const known = await findTurnByKey(tx, wanted);
@@ -74,7 +94,8 @@ interface ActiveTurn {
   readonly intentState: string | undefined;
 }
 
-const findTurnByKey = (tx: Tx, { tenantId, sessionId, key }: WantedTurn): Promise<CommandRow | undefined> => findCommandOfSessionByKey(tx, { tenantId, sessionId }, key);
+const findTurnByKey = (tx: Tx, { tenantId, sessionId, key }: WantedTurn): Promise<CommandRow | undefined> =>
+  findCommandOfSessionByKey(tx, { tenantId, sessionId }, key);
 
 /** The turn that holds the session, with all that a takeover needs locked before the session itself. */
 async function lockActiveTurn(tx: Tx, { tenantId, sessionId }: WantedTurn): Promise<ActiveTurn | undefined> {
@@ -97,7 +118,14 @@ async function takeOver(tx: Tx, { run, lease, command, intentState }: ActiveTurn
   const { tenantId, sessionId } = session;
   if (isFinalRun(run.status) || isFinalCommand(command.state)) {
     // The projection is behind the facts; no operation leaves it so, an import might.
-    await writeTurnEnded(tx, { tenantId, sessionId, runId: run.id, commandId: command.id, terminalStatus: run.status, failureKind: run.failureKind });
+    await writeTurnEnded(tx, {
+      tenantId,
+      sessionId,
+      runId: run.id,
+      commandId: command.id,
+      terminalStatus: run.status,
+      failureKind: run.failureKind,
+    });
     return;
   }
   const staleness = decideStaleness(run, lease, intentState);
@@ -131,7 +159,12 @@ async function admitNew(
   if (!(await insertRun(tx, run))) throw new Error(`the new run id ${run.runId} is taken`);
   const command = { ...wanted, tenantId, runId: run.runId, commandId: newId('cmd'), sessionId, targetCommandId: null };
   // The session was freed under its lock, or by takeOver just now: writeTurnStarted finds no active pair.
-  await writeNewCommand(tx, command, { dispatch: wanted.dispatch, session, before: [runCreatedEvent(run)], claimDeadlineMs: settings.claimDeadlineMs });
+  await writeNewCommand(tx, command, {
+    dispatch: wanted.dispatch,
+    session,
+    before: [runCreatedEvent(run)],
+    claimDeadlineMs: settings.claimDeadlineMs,
+  });
   return answer(tx, tenantId, run.runId, command.commandId, 'created');
 }
 
@@ -155,7 +188,8 @@ async function recover(tx: Tx, { tenantId, command: wanted }: WantedTurn, known:
   const key = { tenantId, runId: known.runId };
   const run = await requireLockedRun(tx, key);
   const command = await requireLockedCommand(tx, key, known.id);
-  const untouched = run.status === 'pending' && command.state === 'pending' && (await findIntent(tx, { tenantId, commandId: command.id })) === undefined;
+  const untouched =
+    run.status === 'pending' && command.state === 'pending' && (await findIntent(tx, { tenantId, commandId: command.id })) === undefined;
   if (!untouched || wanted.dispatch === null) return answer(tx, tenantId, run.id, command.id, 'replayed');
   const { intentId, runnerJobId } = await writeNewIntent(tx, { ...key, commandId: command.id }, wanted.dispatch);
   await appendServerEvents(tx, key, [
@@ -169,7 +203,13 @@ async function recover(tx: Tx, { tenantId, command: wanted }: WantedTurn, known:
   return answer(tx, tenantId, run.id, command.id, 'recovered');
 }
 
-async function answer(tx: Tx, tenantId: string, runId: string, commandId: string, disposition: AdmittedTurn['disposition']): Promise<AdmittedTurn> {
+async function answer(
+  tx: Tx,
+  tenantId: string,
+  runId: string,
+  commandId: string,
+  disposition: AdmittedTurn['disposition'],
+): Promise<AdmittedTurn> {
   const run = await requireRun(tx, { tenantId, runId });
   const { command, intent } = await readCommand(tx, tenantId, commandId);
   return {

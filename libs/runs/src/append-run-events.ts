@@ -1,5 +1,13 @@
 import {
-  AppendEvents, CommandNotOfRun, isFinalRun, parseInput, ProducerConflict, ProducerGap, TransactionConflict, type AppendedEvents, type NewRunEvent,
+  AppendEvents,
+  CommandNotOfRun,
+  isFinalRun,
+  parseInput,
+  ProducerConflict,
+  ProducerGap,
+  TransactionConflict,
+  type AppendedEvents,
+  type NewRunEvent,
 } from '@runplane/contracts';
 import { announce, executorOf, isTx, maybeRow, sql, takingLock, type At, type Sql, type SqlExecutor } from '@runplane/database';
 import { runClosed } from './create-command';
@@ -27,7 +35,10 @@ const LOOKS_MAX = 4;
  * Repeat    safe with a producer sequence; without one a repeated call appends again.
  * Keeps     LOG-1 to LOG-3, OWN-1, OWN-2 (judged by epoch and state alone), FEED-1.   Source: the original's appendEvent.
  */
-export async function appendRunEvents(at: At, { tenantId, runId, ...input }: RunKey & Omit<AppendEvents, 'events'> & { events: readonly NewRunEvent[] }): Promise<AppendedEvents> {
+export async function appendRunEvents(
+  at: At,
+  { tenantId, runId, ...input }: RunKey & Omit<AppendEvents, 'events'> & { events: readonly NewRunEvent[] },
+): Promise<AppendedEvents> {
   const { epoch, producerSequence, events } = parseInput(AppendEvents, input);
   const key = { tenantId, runId };
   const batch: RunnerBatch = { ...key, epoch, sequence: producerSequence, events: storableRunnerEvents(events) };
@@ -36,7 +47,12 @@ export async function appendRunEvents(at: At, { tenantId, runId, ...input }: Run
     const appended = await maybeRow(executorOf(at), Appended, runnerAppend(batch, isTx(at) ? at.feed.value : 0n));
     if (appended !== undefined) {
       for (const stream of [runStream(key), 'feed'] as const) announce(at, stream);
-      return { firstSeq: appended.lastSeq - batch.events.length + 1, lastSeq: appended.lastSeq, eventIds: batch.events.map((event) => event.id), replayed: false };
+      return {
+        firstSeq: appended.lastSeq - batch.events.length + 1,
+        lastSeq: appended.lastSeq,
+        eventIds: batch.events.map((event) => event.id),
+        replayed: false,
+      };
     }
     const replay = await explainRefusal(at, batch);
     if (replay !== undefined) return replay;
@@ -69,7 +85,9 @@ export function runnerAppend(batch: RunnerBatch, floor: bigint): Sql {
   });
 }
 
-const commandIdsOf = (events: readonly StorableEvent[]): string[] => [...new Set(events.map((event) => event.commandId).filter((id) => id !== null))];
+const commandIdsOf = (events: readonly StorableEvent[]): string[] => [
+  ...new Set(events.map((event) => event.commandId).filter((id) => id !== null)),
+];
 
 /** Says why the guards refused, or answers a repeated batch; undefined: look again, nothing stands in the way any more. */
 async function explainRefusal(at: At, batch: RunnerBatch): Promise<AppendedEvents | undefined> {
@@ -98,7 +116,9 @@ async function explainRefusal(at: At, batch: RunnerBatch): Promise<AppendedEvent
 
 async function replayOf(on: SqlExecutor, batch: RunnerBatch, sequence: number): Promise<AppendedEvents> {
   const stored = await listBatchEvents(on, batch, { epoch: batch.epoch, sequence });
-  const same = stored.length === batch.events.length && stored.every((event, i) => event.type === batch.events[i]?.type && event.payloadText === batch.events[i].payloadText);
+  const same =
+    stored.length === batch.events.length &&
+    stored.every((event, i) => event.type === batch.events[i]?.type && event.payloadText === batch.events[i].payloadText);
   const [first, last] = [stored[0], stored.at(-1)];
   if (!same || first === undefined || last === undefined) {
     throw new ProducerConflict(`Batch ${sequence} of this epoch has other events.`, { producerSequence: sequence });

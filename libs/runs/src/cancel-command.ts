@@ -1,4 +1,13 @@
-import { Cancel, CANCEL_GRACE_MS_DEFAULT, freeText, isFinalCommand, newId, parseInput, type CancelRequest, type Command } from '@runplane/contracts';
+import {
+  Cancel,
+  CANCEL_GRACE_MS_DEFAULT,
+  freeText,
+  isFinalCommand,
+  newId,
+  parseInput,
+  type CancelRequest,
+  type Command,
+} from '@runplane/contracts';
 import { isLive, requireTenant, type Tx } from '@runplane/database';
 import { findCancelRequest, insertCancelRequest, writeCancelStage } from './cancel-request.sql';
 import { closeCommand } from './close-command';
@@ -58,7 +67,12 @@ export async function cancelCommand(
   const stages = [cancelStageEvent(request, 'accepted'), cancelStageEvent(request, 'persisted')];
   const requested = { ...command, cancelRequestId: request.id, cancelReason: request.reason };
   if (held && !immediate) await appendServerEvents(tx, key, stages);
-  else await endCancelledCommand(tx, run, requested, { fenced: lease !== undefined, reason: immediate ? 'cancel-immediate' : 'cancel-requested', before: stages });
+  else
+    await endCancelledCommand(tx, run, requested, {
+      fenced: lease !== undefined,
+      reason: immediate ? 'cancel-immediate' : 'cancel-requested',
+      before: stages,
+    });
   return answer(tx, { tenantId, commandId }, { cancelRequestId: request.id, changed: true });
 }
 

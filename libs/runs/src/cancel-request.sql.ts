@@ -57,8 +57,15 @@ export function writeCancelStage(tx: Tx, tenantId: string, requestIds: readonly 
   );
 }
 
-export function findCancelRequest(on: SqlExecutor, { tenantId, requestId }: { tenantId: string; requestId: string }): Promise<CancelRequest | undefined> {
-  return maybeRow(on, RequestRow, sql`SELECT ${COLUMNS} FROM runplane.cancel_requests WHERE tenant_id = ${tenantId}::text AND id = ${requestId}::text`);
+export function findCancelRequest(
+  on: SqlExecutor,
+  { tenantId, requestId }: { tenantId: string; requestId: string },
+): Promise<CancelRequest | undefined> {
+  return maybeRow(
+    on,
+    RequestRow,
+    sql`SELECT ${COLUMNS} FROM runplane.cancel_requests WHERE tenant_id = ${tenantId}::text AND id = ${requestId}::text`,
+  );
 }
 
 /** All requests that concern a run, oldest first. */

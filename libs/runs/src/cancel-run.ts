@@ -64,7 +64,12 @@ export async function cancelRun(
       sql`${columns}, status = 'cancelling', updated_at = runplane.app_now(), cancel_deadline_at = runplane.app_now() + ${grace}::int * interval '1 millisecond'`,
     );
   } else {
-    await endCancelledRun(tx, requested, { fenced: decision.fenced, reason: immediate ? 'cancel-immediate' : 'cancel-requested', before: stages, set: columns });
+    await endCancelledRun(tx, requested, {
+      fenced: decision.fenced,
+      reason: immediate ? 'cancel-immediate' : 'cancel-requested',
+      before: stages,
+      set: columns,
+    });
   }
   return answer(tx, requested);
 }
@@ -92,7 +97,10 @@ export async function endCancelledRun(
   });
 }
 
-async function answer(tx: Tx, { tenantId, id: runId, cancelRequestId }: RunRow): Promise<{ run: Run; request: CancelRequest | null; changed: boolean }> {
+async function answer(
+  tx: Tx,
+  { tenantId, id: runId, cancelRequestId }: RunRow,
+): Promise<{ run: Run; request: CancelRequest | null; changed: boolean }> {
   const request = cancelRequestId === null ? undefined : await findCancelRequest(tx, { tenantId, requestId: cancelRequestId });
   return { run: await requireRun(tx, { tenantId, runId }), request: request ?? null, changed: true };
 }

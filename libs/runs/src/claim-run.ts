@@ -1,6 +1,4 @@
-import {
-  ClaimRun, LIST_ROWS_MAX, newId, parseInput, RunCancelling, RunClaimed, type ClaimedRun,
-} from '@runplane/contracts';
+import { ClaimRun, LIST_ROWS_MAX, newId, parseInput, RunCancelling, RunClaimed, type ClaimedRun } from '@runplane/contracts';
 import { announce, column, executorOf, isTx, oneRow, sql, takingLock, type At } from '@runplane/database';
 import { z } from 'zod';
 import { claimRunRow, type ClaimRow } from './claim.sql';
@@ -22,10 +20,7 @@ const LOOKS_MAX = 8;
  * Emits     run-claimed; before it claim-lost where an ended lease is taken over.
  * Keeps     OWN-1, OWN-2, OWN-3, LOG-2.   Source: the original's claimRun.
  */
-export async function claimRun(
-  at: At,
-  { tenantId, runId, ...input }: RunKey & ClaimRun,
-): Promise<ClaimedRun> {
+export async function claimRun(at: At, { tenantId, runId, ...input }: RunKey & ClaimRun): Promise<ClaimedRun> {
   const { runnerId, leaseMs } = parseInput(ClaimRun, input);
   const key = { tenantId, runId };
   const claim = await judgedClaim(at, key, { runnerId, leaseMs });
@@ -34,7 +29,11 @@ export async function claimRun(
   const on = executorOf(at);
   const run = await requireRun(on, key);
   const commands = await listCommandsAfter(on, key, { afterSeq: 0, limit: LIST_ROWS_MAX, openOnly: true });
-  const { serverTime } = await oneRow(on, z.object({ serverTime: column.time }), sql`SELECT runplane.wire_time(runplane.app_now()) AS "serverTime"`);
+  const { serverTime } = await oneRow(
+    on,
+    z.object({ serverTime: column.time }),
+    sql`SELECT runplane.wire_time(runplane.app_now()) AS "serverTime"`,
+  );
   return { run, epoch: claim.epoch, leaseRemainingMs: run.leaseRemainingMs ?? 0, commands, serverTime };
 }
 

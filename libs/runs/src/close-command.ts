@@ -53,5 +53,12 @@ export async function closeCommand(tx: Tx, run: RunRow, command: CommandRow, out
   await writeCommandsClosed(tx, run.tenantId, [...missed.map((steer) => missedSteer(steer.id)), ending]);
   if (!isTurn || session === undefined) return;
   const { tenantId, sessionId } = session;
-  await writeTurnEnded(tx, { tenantId, sessionId, runId: run.id, commandId: command.id, terminalStatus: outcome.status, failureKind: outcome.failureKind });
+  await writeTurnEnded(tx, {
+    tenantId,
+    sessionId,
+    runId: run.id,
+    commandId: command.id,
+    terminalStatus: outcome.status,
+    failureKind: outcome.failureKind,
+  });
 }

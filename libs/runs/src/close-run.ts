@@ -53,7 +53,10 @@ const CLOSERS: readonly Closer[] = [updateThread, closeToolCalls, closeCommands]
  */
 export async function closeRun(tx: Tx, run: RunRow, given: RunEnding): Promise<void> {
   if (isFinalRun(run.status)) throw new Error(`closeRun: run ${run.id} has ended already`);
-  const ending = { ...given, failureMessage: given.failureMessage === null ? null : freeText(given.failureMessage, FAILURE_MESSAGE_CODE_POINTS_MAX) };
+  const ending = {
+    ...given,
+    failureMessage: given.failureMessage === null ? null : freeText(given.failureMessage, FAILURE_MESSAGE_CODE_POINTS_MAX),
+  };
   const key = { tenantId: run.tenantId, runId: run.id };
   await deleteRunLease(tx, key);
   const commands = await lockOpenCommands(tx, key);
@@ -73,7 +76,14 @@ export async function closeRun(tx: Tx, run: RunRow, given: RunEnding): Promise<v
   );
   if (session === undefined) return;
   const { tenantId, sessionId } = session;
-  const freed = await writeTurnEnded(tx, { tenantId, sessionId, runId: run.id, commandId: null, terminalStatus: ending.status, failureKind: ending.failureKind });
+  const freed = await writeTurnEnded(tx, {
+    tenantId,
+    sessionId,
+    runId: run.id,
+    commandId: null,
+    terminalStatus: ending.status,
+    failureKind: ending.failureKind,
+  });
   if (!freed) await writeFeedNumber(tx, { tenantId, sessionId });
 }
 

@@ -46,7 +46,11 @@ const OPEN = sql`state IN ('pending', 'acknowledged')`;
 const done = z.object({ id: column.text });
 
 export function findCommand(on: SqlExecutor, { tenantId, commandId }: CommandKey): Promise<CommandRow | undefined> {
-  return maybeRow(on, CommandRow, sql`SELECT ${COLUMNS} FROM runplane.commands WHERE tenant_id = ${tenantId}::text AND id = ${commandId}::text`);
+  return maybeRow(
+    on,
+    CommandRow,
+    sql`SELECT ${COLUMNS} FROM runplane.commands WHERE tenant_id = ${tenantId}::text AND id = ${commandId}::text`,
+  );
 }
 
 /** The command that holds a key in its run; turns and steers are found by session instead. */
@@ -185,7 +189,11 @@ export async function writeCommandCancelRequested(
 }
 
 /** Copies a run's cancel request to the open commands that end with it. */
-export async function writeCommandsCancelledWithRun(tx: Tx, { tenantId, runId }: RunKey, cancel: { requestId: string; epoch: number; reason: string }): Promise<void> {
+export async function writeCommandsCancelledWithRun(
+  tx: Tx,
+  { tenantId, runId }: RunKey,
+  cancel: { requestId: string; epoch: number; reason: string },
+): Promise<void> {
   takingCommands(tx, { tenantId, runId });
   await tx.query(
     sql`UPDATE runplane.commands SET cancel_epoch = greatest(cancel_epoch, ${cancel.epoch}::int), cancel_request_id = ${cancel.requestId}::text,
@@ -211,7 +219,10 @@ export async function listCommandsAfter(
 }
 
 /** Commands whose cancel is overdue; the sweeper looks again under the run's lock. */
-export function listOverdueCommandCancels(on: SqlExecutor, limit: number): Promise<{ tenantId: string; runId: string; commandId: string }[]> {
+export function listOverdueCommandCancels(
+  on: SqlExecutor,
+  limit: number,
+): Promise<{ tenantId: string; runId: string; commandId: string }[]> {
   return rows(
     on,
     z.object({ tenantId: column.text, runId: column.text, commandId: column.text }),
@@ -222,7 +233,8 @@ export function listOverdueCommandCancels(on: SqlExecutor, limit: number): Promi
 }
 
 export function toCommand(row: CommandRow): Command {
-  const { failureKind, failureMessage, cancelEpoch, cancelRequestId, cancelRequestedAt, cancelReason, cancelDeadlineAt, idempotencyKey } = row;
+  const { failureKind, failureMessage, cancelEpoch, cancelRequestId, cancelRequestedAt, cancelReason, cancelDeadlineAt, idempotencyKey } =
+    row;
   return {
     id: row.id,
     runId: row.runId,
@@ -237,7 +249,13 @@ export function toCommand(row: CommandRow): Command {
     cancel:
       cancelRequestId === null || cancelRequestedAt === null || cancelReason === null
         ? null
-        : { requestId: cancelRequestId, epoch: cancelEpoch, reason: cancelReason, requestedAt: cancelRequestedAt, deadlineAt: cancelDeadlineAt },
+        : {
+            requestId: cancelRequestId,
+            epoch: cancelEpoch,
+            reason: cancelReason,
+            requestedAt: cancelRequestedAt,
+            deadlineAt: cancelDeadlineAt,
+          },
     createdAt: row.createdAt,
     updatedAt: row.updatedAt,
     acknowledgedAt: row.acknowledgedAt,

@@ -1,10 +1,32 @@
 import {
-  COMMAND_PAYLOAD_BYTES_MAX, contentHash, CreateCommand, IdempotencyKeyRequired, isFinalRun, newId, NoReceivableTurn, normalizeJson, parseInput, requireIdentifier,
-  RunCancelling, RunClosed, SessionBusy, type Command, type DispatchIntent, type JsonObject,
+  COMMAND_PAYLOAD_BYTES_MAX,
+  contentHash,
+  CreateCommand,
+  IdempotencyKeyRequired,
+  isFinalRun,
+  newId,
+  NoReceivableTurn,
+  normalizeJson,
+  parseInput,
+  requireIdentifier,
+  RunCancelling,
+  RunClosed,
+  SessionBusy,
+  type Command,
+  type DispatchIntent,
+  type JsonObject,
 } from '@runplane/contracts';
 import { emptySql, requireTenant, sql, type Sql, type Tx } from '@runplane/database';
 import { lockSession, titleOfTurn, writeTurnStarted, type SessionRow } from '@runplane/sessions';
-import { findCommandOfRunByKey, findCommandOfSessionByKey, insertCommand, lockOpenCommands, toCommand, type CommandRow, type NewCommand } from './command.sql';
+import {
+  findCommandOfRunByKey,
+  findCommandOfSessionByKey,
+  insertCommand,
+  lockOpenCommands,
+  toCommand,
+  type CommandRow,
+  type NewCommand,
+} from './command.sql';
 import { assertSameContent } from './create-run';
 import { findIntent, insertIntent, lockOpenIntents, toIntent, type IntentRow } from './dispatch-intent.sql';
 import { requireCommand, requireLockedRun } from './require';
@@ -25,7 +47,12 @@ import { commandCreatedEvent, userMessageEvent } from './server-events';
  */
 export async function createCommand(
   tx: Tx,
-  { tenantId, runId, command: input, idempotencyKey }: { tenantId: string; runId: string; command: CreateCommand; idempotencyKey?: string | undefined },
+  {
+    tenantId,
+    runId,
+    command: input,
+    idempotencyKey,
+  }: { tenantId: string; runId: string; command: CreateCommand; idempotencyKey?: string | undefined },
 ): Promise<{ command: Command; intent: DispatchIntent | null; replayed: boolean }> {
   const wanted = parseCommand(input, idempotencyKey);
   const key = { tenantId, runId };
@@ -36,7 +63,8 @@ export async function createCommand(
   const open = isConversational(wanted.type) ? await lockOpenCommands(tx, key) : [];
   const target = wanted.type === 'steer' ? requireOpenTurn(run, open) : null;
   if (isConversational(wanted.type)) await lockOpenIntents(tx, key); // the new intent is inserted behind the session's lock
-  const session = isConversational(wanted.type) && run.sessionId !== null ? await lockSession(tx, { tenantId, sessionId: run.sessionId }) : undefined;
+  const session =
+    isConversational(wanted.type) && run.sessionId !== null ? await lockSession(tx, { tenantId, sessionId: run.sessionId }) : undefined;
   // The session's lock orders its keys: a twin in another run of the session has committed by now, or waits.
   const twin = session && (await findByKey(tx, run, wanted));
   if (twin !== undefined) return replayOfCommand(tx, tenantId, twin, wanted);
@@ -44,7 +72,8 @@ export async function createCommand(
 
   const commandId = newId('cmd');
   const row: NewCommand = { ...key, ...wanted, commandId, sessionId: run.sessionId, targetCommandId: target?.id ?? null };
-  const claimDeadlineMs = wanted.dispatch !== null && run.status === 'pending' ? (await requireTenant(tx, tenantId)).settings.claimDeadlineMs : null;
+  const claimDeadlineMs =
+    wanted.dispatch !== null && run.status === 'pending' ? (await requireTenant(tx, tenantId)).settings.claimDeadlineMs : null;
   await writeNewCommand(tx, row, { dispatch: wanted.dispatch, session, before: [], claimDeadlineMs });
   return { ...(await readCommand(tx, tenantId, commandId)), replayed: false };
 }
@@ -78,7 +107,10 @@ export function parseCommand(input: CreateCommand, idempotencyKey: string | unde
     payloadHash: hash,
     hashVersion: version,
     idempotencyKey: idempotencyKey === undefined ? null : requireIdentifier(idempotencyKey, 'the idempotency key'),
-    dispatch: dispatch == null || intentInput === null ? null : { kind: dispatch.kind, input: intentInput, inputHash: contentHash(intentInput).hash },
+    dispatch:
+      dispatch == null || intentInput === null
+        ? null
+        : { kind: dispatch.kind, input: intentInput, inputHash: contentHash(intentInput).hash },
   };
 }
 
@@ -102,7 +134,8 @@ export function assertDispatchReplay(known: CommandRow, intent: IntentRow | unde
 
 function assertRunTakesCommands(run: RunRow): void {
   if (isFinalRun(run.status)) throw runClosed(run);
-  if (run.status === 'cancelling') throw new RunCancelling(`Run ${run.id} is being cancelled and takes no new commands.`, { runId: run.id });
+  if (run.status === 'cancelling')
+    throw new RunCancelling(`Run ${run.id} is being cancelled and takes no new commands.`, { runId: run.id });
 }
 
 export function runClosed(run: Pick<RunRow, 'id' | 'status' | 'failureKind'>): RunClosed {
@@ -161,7 +194,11 @@ export async function writeNewCommand(
 }
 
 /** Inserts the next intent of a command; the job's id is planned here, before anybody launches anything. */
-export async function writeNewIntent(tx: Tx, { tenantId, runId, commandId }: RunKey & { commandId: string }, dispatch: WantedDispatch): Promise<{ intentId: string; runnerJobId: string }> {
+export async function writeNewIntent(
+  tx: Tx,
+  { tenantId, runId, commandId }: RunKey & { commandId: string },
+  dispatch: WantedDispatch,
+): Promise<{ intentId: string; runnerJobId: string }> {
   const planned = { intentId: newId('intent'), runnerJobId: newId('rjob') };
   await insertIntent(tx, { tenantId, runId, commandId, ...planned, ...dispatch, hashVersion: contentHash(null).version });
   return planned;
@@ -173,7 +210,11 @@ export function claimDeadlineSet(claimDeadlineMs: number | null): Sql {
   return sql`, claim_deadline_at = runplane.app_now() + ${claimDeadlineMs}::int * interval '1 millisecond'`;
 }
 
-export async function readCommand(tx: Tx, tenantId: string, commandId: string): Promise<{ command: Command; intent: DispatchIntent | null }> {
+export async function readCommand(
+  tx: Tx,
+  tenantId: string,
+  commandId: string,
+): Promise<{ command: Command; intent: DispatchIntent | null }> {
   const command = await requireCommand(tx, { tenantId, commandId });
   const intent = await findIntent(tx, { tenantId, commandId });
   return { command: toCommand(command), intent: intent === undefined ? null : toIntent(intent) };

@@ -1,6 +1,18 @@
 import {
-  contentHash, CreateRun, IdempotencyConflict, newId, normalizeJson, parseInput, partitionOf, REFERENCE_BYTES_MAX, requireIdentifier, RUN_ATTEMPTS_MAX_DEFAULT,
-  type JsonObject, type JsonValue, type Run, type TenantSettings,
+  contentHash,
+  CreateRun,
+  IdempotencyConflict,
+  newId,
+  normalizeJson,
+  parseInput,
+  partitionOf,
+  REFERENCE_BYTES_MAX,
+  requireIdentifier,
+  RUN_ATTEMPTS_MAX_DEFAULT,
+  type JsonObject,
+  type JsonValue,
+  type Run,
+  type TenantSettings,
 } from '@runplane/contracts';
 import { newKeyOf, requireTenant, takingLock, type Tx } from '@runplane/database';
 import { assertBoundary, ensureSession, resolveSessionRef, writeLastRun, type SessionRow } from '@runplane/sessions';
@@ -28,7 +40,8 @@ export async function createRun(
   const wanted = parseNewRun(input);
   const id = runId === undefined ? newId('run') : requireIdentifier(runId, 'the run id');
   const key = { tenantId, runId: id };
-  if (runId !== undefined && (await isReplay(tx, key, inputHashOf(tenantId, wanted)))) return { run: await requireRun(tx, key), replayed: true };
+  if (runId !== undefined && (await isReplay(tx, key, inputHashOf(tenantId, wanted))))
+    return { run: await requireRun(tx, key), replayed: true };
 
   const { settings } = await requireTenant(tx, tenantId);
   const session = await ensureSessionOfRun(tx, tenantId, wanted);
@@ -45,6 +58,9 @@ export async function createRun(
   return { run: await requireRun(tx, key), replayed: false };
 }
 
+/** Where the creator names none. */
+const PROVIDER_DEFAULT = 'default';
+
 type ParsedRun = z.output<typeof CreateRun>;
 
 /** Checks and normalizes what the caller asks for. */
@@ -53,11 +69,13 @@ export function parseNewRun(input: CreateRun): ParsedRun {
   const small = <T extends JsonValue>(value: T): T => normalizeJson(value, { bytesMax: REFERENCE_BYTES_MAX }).value;
   return {
     ...parsed,
-    workspaceRef: small(parsed.workspaceRef),
-    executionPolicy: small(parsed.executionPolicy),
+    ...(parsed.workspaceRef === undefined ? {} : { workspaceRef: small(parsed.workspaceRef) }),
+    ...(parsed.executionPolicy === undefined ? {} : { executionPolicy: small(parsed.executionPolicy) }),
     ...(parsed.resourceBundleRef == null ? {} : { resourceBundleRef: small(parsed.resourceBundleRef) }),
     ...(parsed.traceSink == null ? {} : { traceSink: small(parsed.traceSink) }),
-    ...(parsed.sessionRef?.metadata === undefined ? {} : { sessionRef: { ...parsed.sessionRef, metadata: small(parsed.sessionRef.metadata) } }),
+    ...(parsed.sessionRef?.metadata === undefined
+      ? {}
+      : { sessionRef: { ...parsed.sessionRef, metadata: small(parsed.sessionRef.metadata) } }),
   };
 }
 
@@ -70,16 +88,16 @@ async function ensureSessionOfRun(tx: Tx, tenantId: string, wanted: ParsedRun): 
   return session;
 }
 
-/** What a run is compared by when its creation is repeated: what the caller chose, not what the server resolved (a thread id changes). */
+/** What a run is compared by when its creation is repeated: what the caller said, not what the server resolved (a thread id) or filled in. */
 export function inputHashOf(tenantId: string, wanted: ParsedRun): string {
   const { projectId, workspaceRef, providerId, backendProfile, executionPolicy, sessionRef, resourceBundleRef, traceSink } = wanted;
   const content: JsonObject = {
     tenantId,
     projectId,
-    workspaceRef,
-    providerId,
+    workspaceRef: workspaceRef ?? null,
+    providerId: providerId ?? null,
     backendProfile,
-    executionPolicy,
+    executionPolicy: executionPolicy ?? null,
     sessionId: sessionRef?.sessionId ?? null,
     resourceBundleRef: resourceBundleRef ?? null,
     traceSink: traceSink ?? null,
@@ -108,11 +126,11 @@ export function newRunRow({
     projectId: wanted.projectId,
     sessionId,
     sessionRef: session === undefined || wanted.sessionRef == null ? null : resolveSessionRef(session, wanted.sessionRef),
-    workspaceRef: wanted.workspaceRef,
+    workspaceRef: wanted.workspaceRef ?? {},
     resourceBundleRef: wanted.resourceBundleRef ?? null,
-    providerId: wanted.providerId,
+    providerId: wanted.providerId ?? PROVIDER_DEFAULT,
     backendProfile: wanted.backendProfile,
-    executionPolicy: wanted.executionPolicy,
+    executionPolicy: wanted.executionPolicy ?? {},
     traceSink: wanted.traceSink ?? null,
     inputHash: inputHashOf(tenantId, wanted),
     hashVersion: contentHash(null).version,
@@ -132,5 +150,8 @@ async function isReplay(tx: Tx, key: { tenantId: string; runId: string }, inputH
 /** Errors: IdempotencyConflict when a key or reserved id comes back with other content. */
 export function assertSameContent(resource: string, id: string, stored: string, wanted: string): void {
   if (stored === wanted) return;
-  throw new IdempotencyConflict(`The same key or id was used before for another ${resource} (${id}): use a new one, or repeat the same content.`, { resource, id });
+  throw new IdempotencyConflict(
+    `The same key or id was used before for another ${resource} (${id}): use a new one, or repeat the same content.`,
+    { resource, id },
+  );
 }

@@ -1,8 +1,24 @@
 import {
-  DISPATCH_ATTEMPTS_MAX, DISPATCH_OUTCOMES, INTENT_STATES, type DispatchIntent, type DispatchOutcome, type JsonObject,
+  DISPATCH_ATTEMPTS_MAX,
+  DISPATCH_OUTCOMES,
+  INTENT_STATES,
+  type DispatchIntent,
+  type DispatchOutcome,
+  type JsonObject,
 } from '@runplane/contracts';
 import {
-  claimDueSql, column, maybeRow, retryClaimSql, rows, settleClaimSql, sql, takingLock, type ClaimTable, type HeldClaim, type SqlExecutor, type Tx,
+  claimDueSql,
+  column,
+  maybeRow,
+  retryClaimSql,
+  rows,
+  settleClaimSql,
+  sql,
+  takingLock,
+  type ClaimTable,
+  type HeldClaim,
+  type SqlExecutor,
+  type Tx,
 } from '@runplane/database';
 import { z } from 'zod';
 import type { CommandKey } from './command.sql';
@@ -94,7 +110,11 @@ export async function insertIntent(tx: Tx, intent: NewIntent): Promise<void> {
 }
 
 /** Ends the open intents of a locked run, or of one of its commands; the dispatcher that holds one finds its claim gone. */
-export async function cancelOpenIntents(tx: Tx, { tenantId, runId }: RunKey, { commandId, reason }: { commandId: string | null; reason: string }): Promise<void> {
+export async function cancelOpenIntents(
+  tx: Tx,
+  { tenantId, runId }: RunKey,
+  { commandId, reason }: { commandId: string | null; reason: string },
+): Promise<void> {
   takingLock(tx, 'intent', `${tenantId}/${runId}`);
   await tx.query(
     sql`UPDATE runplane.dispatch_intents t SET state = 'cancelled', owner = NULL, expires_at = NULL, epoch = t.epoch + 1, last_error = ${reason}::text,
@@ -146,9 +166,19 @@ export async function writeIntentDispatched(
 }
 
 /** Gives a held intent back, due after a delay. False: the claim is over. */
-export async function writeIntentRetry(tx: Tx, claim: IntentClaim, { delayMs, lastError }: { delayMs: number; lastError: string }): Promise<boolean> {
+export async function writeIntentRetry(
+  tx: Tx,
+  claim: IntentClaim,
+  { delayMs, lastError }: { delayMs: number; lastError: string },
+): Promise<boolean> {
   takingIntents(tx, claim);
-  const statement = retryClaimSql(TABLE, held(claim), { state: 'retry', delayMs, lastError, set: sql`updated_at = held.now`, returning: sql`t.id AS "id"` });
+  const statement = retryClaimSql(TABLE, held(claim), {
+    state: 'retry',
+    delayMs,
+    lastError,
+    set: sql`updated_at = held.now`,
+    returning: sql`t.id AS "id"`,
+  });
   return (await rows(tx, done, statement)).length === 1;
 }
 

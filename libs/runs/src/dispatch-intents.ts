@@ -1,8 +1,22 @@
-import { CLAIM_BATCH_ROWS_MAX, DISPATCH_LEASE_MS, freeText, StaleDispatchClaim, type DispatchOutcome, type JsonObject } from '@runplane/contracts';
+import {
+  CLAIM_BATCH_ROWS_MAX,
+  DISPATCH_LEASE_MS,
+  freeText,
+  StaleDispatchClaim,
+  type DispatchOutcome,
+  type JsonObject,
+} from '@runplane/contracts';
 import { inTransaction, type Db, type Tx } from '@runplane/database';
 import { closeRun } from './close-run';
 import {
-  claimDueIntents, listExhaustedIntents, writeExhaustedIntentFailed, writeIntentDispatched, writeIntentFailed, writeIntentRetry, type IntentClaim, type IntentRow,
+  claimDueIntents,
+  listExhaustedIntents,
+  writeExhaustedIntentFailed,
+  writeIntentDispatched,
+  writeIntentFailed,
+  writeIntentRetry,
+  type IntentClaim,
+  type IntentRow,
 } from './dispatch-intent.sql';
 import { lockCommand } from './command.sql';
 import { requireLockedRun } from './require';
@@ -38,7 +52,11 @@ export interface DispatchCompletion {
  * Errors    StaleDispatchClaim: the claim is over, or the run or command has ended.
  * Emits     runner-dispatch-completed.
  */
-export async function completeDispatchIntent(tx: Tx, claim: IntentClaim & { runnerJobId: string }, { outcome, activeRunnerId, job }: DispatchCompletion): Promise<void> {
+export async function completeDispatchIntent(
+  tx: Tx,
+  claim: IntentClaim & { runnerJobId: string },
+  { outcome, activeRunnerId, job }: DispatchCompletion,
+): Promise<void> {
   await requireLockedRun(tx, claim);
   const runnerJobId = job === undefined ? null : claim.runnerJobId;
   assertHeld(await writeIntentDispatched(tx, claim, { outcome, runnerJobId, activeRunnerId: activeRunnerId ?? null }), claim);
@@ -59,12 +77,22 @@ export async function completeDispatchIntent(tx: Tx, claim: IntentClaim & { runn
  * Gives an intent back after a launch that failed, due after a delay.
  * Locks     run → intent.   Errors: StaleDispatchClaim.   Emits: runner-dispatch-retry.
  */
-export async function retryDispatchIntent(tx: Tx, claim: IntentClaim & { attempts: number }, { error, delayMs }: { error: string; delayMs: number }): Promise<void> {
+export async function retryDispatchIntent(
+  tx: Tx,
+  claim: IntentClaim & { attempts: number },
+  { error, delayMs }: { error: string; delayMs: number },
+): Promise<void> {
   await requireLockedRun(tx, claim);
   const message = freeText(error);
   assertHeld(await writeIntentRetry(tx, claim, { delayMs, lastError: message }), claim);
   await appendServerEvents(tx, claim, [
-    phase('runner-dispatch-retry', { commandId: claim.commandId, dispatchIntentId: claim.intentId, attempts: claim.attempts, retryInMs: delayMs, message }),
+    phase('runner-dispatch-retry', {
+      commandId: claim.commandId,
+      dispatchIntentId: claim.intentId,
+      attempts: claim.attempts,
+      retryInMs: delayMs,
+      message,
+    }),
   ]);
   tx.changed('dispatch');
 }
@@ -115,11 +143,24 @@ async function lockForFailure(tx: Tx, claim: IntentClaim): Promise<RunRow> {
 }
 
 /** A run that a runner has claimed meanwhile, from whatever hand, goes on: its lease says when it is lost. */
-async function endUndispatchedRun(tx: Tx, run: RunRow, { commandId, intentId }: IntentClaim, { failureKind, message, attempts }: DispatchFailure): Promise<void> {
-  const facts = { reason: 'runner-dispatch-failed', commandId, dispatchIntentId: intentId, attempts, failureKind, message: freeText(message) };
+async function endUndispatchedRun(
+  tx: Tx,
+  run: RunRow,
+  { commandId, intentId }: IntentClaim,
+  { failureKind, message, attempts }: DispatchFailure,
+): Promise<void> {
+  const facts = {
+    reason: 'runner-dispatch-failed',
+    commandId,
+    dispatchIntentId: intentId,
+    attempts,
+    failureKind,
+    message: freeText(message),
+  };
   const told = phase('runner-dispatch-failed', facts);
   if (run.status !== 'pending') await appendServerEvents(tx, { tenantId: run.tenantId, runId: run.id }, [told]);
-  else await closeRun(tx, run, { status: 'failed', failureKind, failureMessage: message, reason: 'runner-dispatch-failed', before: [told] });
+  else
+    await closeRun(tx, run, { status: 'failed', failureKind, failureMessage: message, reason: 'runner-dispatch-failed', before: [told] });
 }
 
 function assertHeld(held: boolean, { intentId, epoch }: IntentClaim): void {

@@ -1,6 +1,20 @@
-import { DISPATCH_ATTEMPTS_MAX, DISPATCH_BACKOFF_MS_MAX, DISPATCH_BACKOFF_MS_MIN, isDomainError, isFinalRun, redactError, type Run } from '@runplane/contracts';
+import {
+  DISPATCH_ATTEMPTS_MAX,
+  DISPATCH_BACKOFF_MS_MAX,
+  DISPATCH_BACKOFF_MS_MIN,
+  isDomainError,
+  isFinalRun,
+  redactError,
+  type Run,
+} from '@runplane/contracts';
 import { backOffMs, inTransaction, type Db } from '@runplane/database';
-import { claimDispatchIntents, completeDispatchIntent, retryDispatchIntent, terminalizeDispatchIntent, type DispatchCompletion } from './dispatch-intents';
+import {
+  claimDispatchIntents,
+  completeDispatchIntent,
+  retryDispatchIntent,
+  terminalizeDispatchIntent,
+  type DispatchCompletion,
+} from './dispatch-intents';
 import type { IntentRow } from './dispatch-intent.sql';
 import { LaunchFailed, type Launcher, type LaunchResult } from './launcher';
 import { findRun } from './run.sql';
@@ -54,7 +68,8 @@ async function dispatch(db: Db, launcher: Launcher, owner: string, intent: Inten
   }
 }
 
-type Launched = { kind: 'launched'; completion: DispatchCompletion } | { kind: 'failed'; permanent: boolean; failureKind: string; message: string };
+type Launched =
+  { kind: 'launched'; completion: DispatchCompletion } | { kind: 'failed'; permanent: boolean; failureKind: string; message: string };
 
 /** A run that a live runner holds needs no second one: it sees the new command with its next heartbeat. */
 async function launch(launcher: Launcher, run: Run, intent: IntentRow): Promise<Launched> {
@@ -77,6 +92,11 @@ async function launch(launcher: Launcher, run: Run, intent: IntentRow): Promise<
     return { kind: 'launched', completion: { outcome, job: { launcher: launcher.kind, jobName, result } } };
   } catch (error) {
     const known = error instanceof LaunchFailed ? error : undefined;
-    return { kind: 'failed', permanent: known?.permanent ?? false, failureKind: known?.failureKind ?? 'infra-failed', message: redactError(error) };
+    return {
+      kind: 'failed',
+      permanent: known?.permanent ?? false,
+      failureKind: known?.failureKind ?? 'infra-failed',
+      message: redactError(error),
+    };
   }
 }

@@ -7,7 +7,11 @@ const RENEWALS = ['renewed', 'expired', 'lost'] as const;
 export type Renewal = (typeof RENEWALS)[number];
 
 /** Prolongs a lease, lock first: the clock is read after the lock is held (OWN-2). `lost` also where there is no lease. */
-export async function renewLease(on: SqlExecutor, { tenantId, runId }: RunKey, { epoch, leaseMs }: { epoch: number; leaseMs: number }): Promise<Renewal> {
+export async function renewLease(
+  on: SqlExecutor,
+  { tenantId, runId }: RunKey,
+  { epoch, leaseMs }: { epoch: number; leaseMs: number },
+): Promise<Renewal> {
   const row = await maybeRow(
     on,
     z.object({ renewal: column.state(RENEWALS) }),

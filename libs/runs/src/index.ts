@@ -10,7 +10,13 @@ export { claimRun } from './claim-run';
 export { createCommand } from './create-command';
 export { createRun } from './create-run';
 export {
-  claimDispatchIntents, completeDispatchIntent, failExhaustedIntentsOnce, retryDispatchIntent, terminalizeDispatchIntent, type DispatchCompletion, type DispatchFailure,
+  claimDispatchIntents,
+  completeDispatchIntent,
+  failExhaustedIntentsOnce,
+  retryDispatchIntent,
+  terminalizeDispatchIntent,
+  type DispatchCompletion,
+  type DispatchFailure,
 } from './dispatch-intents';
 export { dispatchOnce, type DispatchReport } from './dispatch-once';
 export { finishCommand } from './finish-command';
@@ -19,7 +25,15 @@ export { heartbeat } from './heartbeat';
 export { LaunchFailed, type Launcher, type LaunchRequest, type LaunchResult } from './launcher';
 export { createProcessLauncher, type ProcessLauncherOptions } from './process-launcher';
 export {
-  getRunResult, listRunEvents, streamRunEvents, waitForRunEvents, waitForRunResult, type ReadRunEvents, type RunEventPage, type StreamItem, type Wait,
+  getRunResult,
+  listRunEvents,
+  streamRunEvents,
+  waitForRunEvents,
+  waitForRunResult,
+  type ReadRunEvents,
+  type RunEventPage,
+  type StreamItem,
+  type Wait,
 } from './read-run-events';
 export { getCommand, getDispatchIntent, getRun, listCancelRequests, listCommands, listRuns } from './read-runs';
 export { registerRunner } from './register-runner';

@@ -3,7 +3,12 @@ import { column, maybeRow, rows, sql, type SqlExecutor } from '@runplane/databas
 import { z } from 'zod';
 import type { RunKey } from './run.sql';
 
-const StateRow = z.object({ status: column.state(RUN_STATES), failureKind: column.text.nullable(), claimEpoch: column.int, lastProducerSeq: column.int });
+const StateRow = z.object({
+  status: column.state(RUN_STATES),
+  failureKind: column.text.nullable(),
+  claimEpoch: column.int,
+  lastProducerSeq: column.int,
+});
 
 /** What an append's guards look at, read again to say which of them refused. */
 export function findProducerState(on: SqlExecutor, { tenantId, runId }: RunKey): Promise<z.infer<typeof StateRow> | undefined> {

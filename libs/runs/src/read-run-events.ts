@@ -1,4 +1,11 @@
-import { EVENT_LIST_ROWS_DEFAULT, EVENT_LIST_ROWS_MAX, isFinalRun, type RunEvent, type RunResult, type RunState } from '@runplane/contracts';
+import {
+  EVENT_LIST_ROWS_DEFAULT,
+  EVENT_LIST_ROWS_MAX,
+  isFinalRun,
+  type RunEvent,
+  type RunResult,
+  type RunState,
+} from '@runplane/contracts';
 import { executorOf, type At, type Db, type Subscription } from '@runplane/database';
 import { requireRun, runNotFound } from './require';
 import { findLastAssistantMessage, findLogHead, listEventsAfter, sumUsage } from './run-event.sql';
@@ -19,7 +26,10 @@ export interface ReadRunEvents extends RunKey {
 }
 
 /** Events of a run behind a sequence, ascending. Errors: RunNotFound. */
-export async function listRunEvents(at: At, { tenantId, runId, afterSeq, limit = EVENT_LIST_ROWS_DEFAULT }: ReadRunEvents): Promise<RunEventPage> {
+export async function listRunEvents(
+  at: At,
+  { tenantId, runId, afterSeq, limit = EVENT_LIST_ROWS_DEFAULT }: ReadRunEvents,
+): Promise<RunEventPage> {
   const on = executorOf(at);
   const key = { tenantId, runId };
   // The head first: what it says is at most older than the page, so that an ended run with an empty page has been read to its end.
@@ -72,7 +82,11 @@ export async function waitForRunResult(db: Db, { tenantId, runId, ...wait }: Run
   return getRunResult(db, key);
 }
 
-async function waitFor<T>(db: Db, { tenantId, runId, waitMs, signal }: RunKey & Wait, look: () => Promise<{ value: T; done: boolean }>): Promise<T> {
+async function waitFor<T>(
+  db: Db,
+  { tenantId, runId, waitMs, signal }: RunKey & Wait,
+  look: () => Promise<{ value: T; done: boolean }>,
+): Promise<T> {
   const deadline = performance.now() + waitMs;
   const subscription = db.hub.subscribe(runStream({ tenantId, runId }));
   try {
@@ -99,7 +113,10 @@ const LOOK_EVERY_MS = 60_000;
  * diagnostics there are first. Each reader has its own cursor; nothing is held while it waits. Ends without `end` on abort and when the
  * hub closes. Errors: RunNotFound.
  */
-export async function* streamRunEvents(db: Db, { tenantId, runId, afterSeq, signal }: RunKey & { afterSeq: number; signal: AbortSignal }): AsyncGenerator<StreamItem> {
+export async function* streamRunEvents(
+  db: Db,
+  { tenantId, runId, afterSeq, signal }: RunKey & { afterSeq: number; signal: AbortSignal },
+): AsyncGenerator<StreamItem> {
   const subscription = db.hub.subscribe(runStream({ tenantId, runId }));
   let seen = afterSeq;
   try {
@@ -119,4 +136,3 @@ export async function* streamRunEvents(db: Db, { tenantId, runId, afterSeq, sign
     subscription.close();
   }
 }
-

@@ -1,5 +1,14 @@
 import {
-  contentHash, defineCursor, LIST_ROWS_DEFAULT, LIST_ROWS_MAX, RUN_LIST_ROWS_DEFAULT, RUN_LIST_ROWS_MAX, type CancelRequest, type Command, type DispatchIntent, type Run,
+  contentHash,
+  defineCursor,
+  LIST_ROWS_DEFAULT,
+  LIST_ROWS_MAX,
+  RUN_LIST_ROWS_DEFAULT,
+  RUN_LIST_ROWS_MAX,
+  type CancelRequest,
+  type Command,
+  type DispatchIntent,
+  type Run,
   type RunState,
 } from '@runplane/contracts';
 import { executorOf, type At } from '@runplane/database';
@@ -23,7 +32,11 @@ export function getRun(at: At, key: RunKey): Promise<Run> {
  */
 export async function listRuns(
   at: At,
-  { cursor, limit = RUN_LIST_ROWS_DEFAULT, ...filter }: Omit<RunFilter, 'statuses'> & { statuses?: readonly RunState[] | undefined; cursor?: string | undefined; limit?: number | undefined },
+  {
+    cursor,
+    limit = RUN_LIST_ROWS_DEFAULT,
+    ...filter
+  }: Omit<RunFilter, 'statuses'> & { statuses?: readonly RunState[] | undefined; cursor?: string | undefined; limit?: number | undefined },
 ): Promise<{ runs: Run[]; cursor: string | null }> {
   const { tenantId, statuses, projectId, sessionId, backendProfile } = filter;
   const filterHash = contentHash({
@@ -35,10 +48,17 @@ export async function listRuns(
   }).hash;
   const after = cursor === undefined ? undefined : runCursor.decode(cursor, filterHash);
   const rowsMax = Math.min(Math.max(limit, 1), RUN_LIST_ROWS_MAX);
-  const found = await listRunsPage(executorOf(at), { ...filter, statuses: statuses?.length === 0 ? undefined : statuses }, { after, limit: rowsMax + 1 });
+  const found = await listRunsPage(
+    executorOf(at),
+    { ...filter, statuses: statuses?.length === 0 ? undefined : statuses },
+    { after, limit: rowsMax + 1 },
+  );
   const runs = found.slice(0, rowsMax);
   const last = runs.at(-1);
-  return { runs, cursor: found.length > rowsMax && last !== undefined ? runCursor.encode({ updatedAt: last.updatedAt, id: last.id }, filterHash) : null };
+  return {
+    runs,
+    cursor: found.length > rowsMax && last !== undefined ? runCursor.encode({ updatedAt: last.updatedAt, id: last.id }, filterHash) : null,
+  };
 }
 
 /** Reads a command. Errors: CommandNotFound. */

@@ -1,4 +1,15 @@
-import { freeText, newId, normalizeJson, parseInput, redactJson, REFERENCE_BYTES_MAX, RegisterRunner, requireIdentifier, type JsonObject, type Runner } from '@runplane/contracts';
+import {
+  freeText,
+  newId,
+  normalizeJson,
+  parseInput,
+  redactJson,
+  REFERENCE_BYTES_MAX,
+  RegisterRunner,
+  requireIdentifier,
+  type JsonObject,
+  type Runner,
+} from '@runplane/contracts';
 import type { Tx } from '@runplane/database';
 import { upsertRunner } from './runner.sql';
 
@@ -6,7 +17,10 @@ import { upsertRunner } from './runner.sql';
  * Registers a runner, or merges what is given into its registration. Times are the server's; metadata is redacted.
  * Locks: new key (runner).   Errors: InvalidRequest, InvalidJson, InvalidIdentifier.   Repeat: safe with runnerId.
  */
-export function registerRunner(tx: Tx, { tenantId, runnerId, runner: input }: { tenantId: string; runnerId?: string | undefined; runner: RegisterRunner }): Promise<Runner> {
+export function registerRunner(
+  tx: Tx,
+  { tenantId, runnerId, runner: input }: { tenantId: string; runnerId?: string | undefined; runner: RegisterRunner },
+): Promise<Runner> {
   const runner = parseInput(RegisterRunner, input);
   const id = runnerId === undefined ? newId('runner') : requireIdentifier(runnerId, 'the runner id');
   const metadata = redactJson<JsonObject>(normalizeJson(runner.metadata ?? {}, { bytesMax: REFERENCE_BYTES_MAX }).value);

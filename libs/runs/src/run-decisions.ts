@@ -90,8 +90,7 @@ export function isClaimOverdue(run: RunFacts): boolean {
 
 export type Staleness =
   /** `staleInMs`: when a takeover becomes possible if nothing happens until then; null: not by itself. */
-  | { kind: 'live'; staleInMs: number | null }
-  | { kind: 'stale'; why: 'lease-ended' | 'never-claimed' | 'dispatch-ended' };
+  { kind: 'live'; staleInMs: number | null } | { kind: 'stale'; why: 'lease-ended' | 'never-claimed' | 'dispatch-ended' };
 
 /**
  * May a new turn take the session over from its open one? Only when nobody works on that turn and nobody will: its lease has ended, its

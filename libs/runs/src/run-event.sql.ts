@@ -42,7 +42,12 @@ const TO_OUTBOX = { one: insertOutboxEvents(sql`source`, { rows: 'one' }), many:
 export function appendStatement(
   { tenantId, runId }: RunKey,
   events: readonly StorableEvent[],
-  { guard, set, floor, producer }: { guard: Sql; set: Sql; floor: bigint; producer: { epoch: number; sequence: number | undefined } | null },
+  {
+    guard,
+    set,
+    floor,
+    producer,
+  }: { guard: Sql; set: Sql; floor: bigint; producer: { epoch: number; sequence: number | undefined } | null },
 ): Sql {
   const { length } = events;
   return sql`
@@ -78,7 +83,13 @@ function incoming(events: readonly StorableEvent[]): Sql {
 
 /** Makes an event of the server storable. Its free texts are redacted like a runner's. */
 export function storable({ type, payload, commandId, toolCallId }: ServerEvent): StorableEvent {
-  return { id: newId('evt'), type, payloadText: JSON.stringify(redactJson(payload)), commandId: commandId ?? null, toolCallId: toolCallId ?? null };
+  return {
+    id: newId('evt'),
+    type,
+    payloadText: JSON.stringify(redactJson(payload)),
+    commandId: commandId ?? null,
+    toolCallId: toolCallId ?? null,
+  };
 }
 
 /**
@@ -107,7 +118,11 @@ const COLUMNS = sql`id AS "id", run_id AS "runId", seq::text AS "seq", type AS "
   runplane.wire_time(created_at) AS "createdAt"`;
 
 /** Events of a run behind a sequence, ascending. */
-export function listEventsAfter(on: SqlExecutor, { tenantId, runId }: RunKey, { afterSeq, limit }: { afterSeq: number; limit: number }): Promise<RunEvent[]> {
+export function listEventsAfter(
+  on: SqlExecutor,
+  { tenantId, runId }: RunKey,
+  { afterSeq, limit }: { afterSeq: number; limit: number },
+): Promise<RunEvent[]> {
   return rows(
     on,
     EventRow,
@@ -120,7 +135,11 @@ export function listEventsAfter(on: SqlExecutor, { tenantId, runId }: RunKey, { 
 const StoredText = z.object({ id: column.text, seq: column.int8, type: column.text, payloadText: column.text });
 
 /** The events that a runner's batch has written, for its replay. A scan of the run's tail: repeats are rare and name recent batches. */
-export function listBatchEvents(on: SqlExecutor, { tenantId, runId }: RunKey, { epoch, sequence }: { epoch: number; sequence: number }): Promise<z.infer<typeof StoredText>[]> {
+export function listBatchEvents(
+  on: SqlExecutor,
+  { tenantId, runId }: RunKey,
+  { epoch, sequence }: { epoch: number; sequence: number },
+): Promise<z.infer<typeof StoredText>[]> {
   return rows(
     on,
     StoredText,
@@ -131,7 +150,10 @@ export function listBatchEvents(on: SqlExecutor, { tenantId, runId }: RunKey, { 
 }
 
 /** Calls of tools that have no result yet, in order. */
-export function listOpenToolCalls(on: SqlExecutor, { tenantId, runId }: RunKey): Promise<{ toolCallId: string; commandId: string | null }[]> {
+export function listOpenToolCalls(
+  on: SqlExecutor,
+  { tenantId, runId }: RunKey,
+): Promise<{ toolCallId: string; commandId: string | null }[]> {
   return rows(
     on,
     z.object({ toolCallId: column.text, commandId: column.text.nullable() }),
@@ -172,7 +194,13 @@ export function findLastAssistantMessage(on: SqlExecutor, { tenantId, runId }: R
   );
 }
 
-const UsageRow = z.object({ model: column.text, inputTokens: column.int8, outputTokens: column.int8, costMicros: column.int8.nullable(), currency: column.text.nullable() });
+const UsageRow = z.object({
+  model: column.text,
+  inputTokens: column.int8,
+  outputTokens: column.int8,
+  costMicros: column.int8.nullable(),
+  currency: column.text.nullable(),
+});
 
 /** What the run has used, summed by model and currency. */
 export function sumUsage(on: SqlExecutor, { tenantId, runId }: RunKey): Promise<z.infer<typeof UsageRow>[]> {
@@ -189,7 +217,11 @@ export function sumUsage(on: SqlExecutor, { tenantId, runId }: RunKey): Promise<
 }
 
 /** True when the run's newest events hold a record of this phase and epoch from within the last `everyMs`. */
-export async function hasRecentRecord(tx: Tx, { tenantId, runId }: RunKey, record: { phase: string; epoch: number; everyMs: number }): Promise<boolean> {
+export async function hasRecentRecord(
+  tx: Tx,
+  { tenantId, runId }: RunKey,
+  record: { phase: string; epoch: number; everyMs: number },
+): Promise<boolean> {
   const found = await rows(
     tx,
     z.object({ done: column.int }),

@@ -1,4 +1,12 @@
-import { RUN_STATES, RUNNER_LOST_POLICIES, type JsonObject, type JsonValue, type Partition, type Run, type RunnerLostPolicy } from '@runplane/contracts';
+import {
+  RUN_STATES,
+  RUNNER_LOST_POLICIES,
+  type JsonObject,
+  type JsonValue,
+  type Partition,
+  type Run,
+  type RunnerLostPolicy,
+} from '@runplane/contracts';
 import { column, insertedRow, joinSql, maybeRow, rows, sql, takingLock, type SqlExecutor, type Stream, type Tx } from '@runplane/database';
 import { z } from 'zod';
 
@@ -86,7 +94,11 @@ export async function lockRun(tx: Tx, { tenantId, runId }: RunKey): Promise<RunR
 
 /** Reads a run as the wire shows it, without a lock. */
 export async function findRun(on: SqlExecutor, { tenantId, runId }: RunKey): Promise<Run | undefined> {
-  const row = await maybeRow(on, ReadRow, sql`SELECT ${COLUMNS}, ${LEASE} FROM runplane.runs r WHERE r.tenant_id = ${tenantId}::text AND r.id = ${runId}::text`);
+  const row = await maybeRow(
+    on,
+    ReadRow,
+    sql`SELECT ${COLUMNS}, ${LEASE} FROM runplane.runs r WHERE r.tenant_id = ${tenantId}::text AND r.id = ${runId}::text`,
+  );
   return row && toRun(row);
 }
 
@@ -153,7 +165,11 @@ export interface RunPlace {
 }
 
 /** One page of runs, last changed first. */
-export async function listRunsPage(on: SqlExecutor, filter: RunFilter, { after, limit }: { after: RunPlace | undefined; limit: number }): Promise<Run[]> {
+export async function listRunsPage(
+  on: SqlExecutor,
+  filter: RunFilter,
+  { after, limit }: { after: RunPlace | undefined; limit: number },
+): Promise<Run[]> {
   const { tenantId, statuses, projectId, sessionId, backendProfile } = filter;
   // Only the conditions that are asked for stand in the text: one that is there but may be off keeps a prepared plan from using the index.
   const conditions = [
@@ -226,7 +242,13 @@ function toRun(row: z.infer<typeof ReadRow>): Run {
     cancel:
       cancelRequestId === null || cancelRequestedAt === null || cancelReason === null
         ? null
-        : { requestId: cancelRequestId, epoch: cancelEpoch, reason: cancelReason, requestedAt: cancelRequestedAt, deadlineAt: cancelDeadlineAt },
+        : {
+            requestId: cancelRequestId,
+            epoch: cancelEpoch,
+            reason: cancelReason,
+            requestedAt: cancelRequestedAt,
+            deadlineAt: cancelDeadlineAt,
+          },
     createdAt: row.createdAt,
     updatedAt: row.updatedAt,
     finishedAt: row.finishedAt,

@@ -11,7 +11,9 @@ import { finishRun } from './finish-run';
 import { runnerCall } from './record-refusal';
 import { registerRunner } from './register-runner';
 
-type Call<Operation extends (tx: never, input: never) => unknown> = Operation extends (tx: never, input: infer Input) => unknown ? Input : never;
+type Call<Operation extends (tx: never, input: never) => unknown> = Operation extends (tx: never, input: infer Input) => unknown
+  ? Input
+  : never;
 
 /**
  * The one-call form of the operations: each in a transaction of its own. A runner's calls leave a record when they are refused as late or
@@ -21,8 +23,10 @@ export function createRuns(db: Db) {
   return {
     ...eachInOwnTransaction(db, { createRun, createCommand, admitTurn, cancelRun, cancelCommand, registerRunner }),
     ackCommand: (input: Call<typeof ackCommand>) => runnerCall(db, { ...input, source: 'command-ack' }, (tx) => ackCommand(tx, input)),
-    acknowledgeCancel: (input: Call<typeof acknowledgeCancel>) => runnerCall(db, { ...input, source: 'cancel-stage' }, (tx) => acknowledgeCancel(tx, input)),
-    finishCommand: (input: Call<typeof finishCommand>) => runnerCall(db, { ...input, source: 'command-status' }, (tx) => finishCommand(tx, input)),
+    acknowledgeCancel: (input: Call<typeof acknowledgeCancel>) =>
+      runnerCall(db, { ...input, source: 'cancel-stage' }, (tx) => acknowledgeCancel(tx, input)),
+    finishCommand: (input: Call<typeof finishCommand>) =>
+      runnerCall(db, { ...input, source: 'command-status' }, (tx) => finishCommand(tx, input)),
     finishRun: (input: Call<typeof finishRun>) => runnerCall(db, { ...input, source: 'run-status' }, (tx) => finishRun(tx, input)),
   };
 }

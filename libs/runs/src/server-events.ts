@@ -8,18 +8,31 @@ import type { NewRun } from './run.sql';
 export function runCreatedEvent(run: NewRun): ServerEvent {
   const { projectId, sessionId, backendProfile, providerId } = run;
   const path = run.workspaceRef['path'];
-  return phase('run-created', { runId: run.runId, projectId, sessionId, backendProfile, providerId, workspacePath: typeof path === 'string' ? path : null });
+  return phase('run-created', {
+    runId: run.runId,
+    projectId,
+    sessionId,
+    backendProfile,
+    providerId,
+    workspacePath: typeof path === 'string' ? path : null,
+  });
 }
 
 /** The user's words, for turns and steers that have some. */
-export function userMessageEvent(command: { commandId: string; type: string; payload: JsonObject; sessionId: string | null }): ServerEvent[] {
+export function userMessageEvent(command: {
+  commandId: string;
+  type: string;
+  payload: JsonObject;
+  sessionId: string | null;
+}): ServerEvent[] {
   const { commandId, type, payload, sessionId } = command;
   const text = payload['text'];
   if ((type !== 'turn' && type !== 'steer') || typeof text !== 'string') return [];
   return [{ type: 'user_message', payload: { commandId, commandType: type, text, sessionId }, commandId }];
 }
 
-export const commandCreatedEvent = (commandId: string, commandType: string): ServerEvent => phase('command-created', { commandId, commandType });
+export const commandCreatedEvent = (commandId: string, commandType: string): ServerEvent =>
+  phase('command-created', { commandId, commandType });
 
 export function commandTerminalEvent(
   end: CommandEnding & {
@@ -64,7 +77,12 @@ export function runTerminalEvent(ending: {
   };
 }
 
-export function sessionUpdatedEvent(facts: { sessionId: string; conversationId: string | null; threadId: string; turnId: string | null }): ServerEvent {
+export function sessionUpdatedEvent(facts: {
+  sessionId: string;
+  conversationId: string | null;
+  threadId: string;
+  turnId: string | null;
+}): ServerEvent {
   const { turnId, ...sessionRef } = facts;
   return phase('session-updated', { sessionRef, turnId });
 }
@@ -81,7 +99,8 @@ export function cancelStageEvent(request: CancelRequest, stage: CancelStage, ext
   });
 }
 
-export const claimLostEvent = (facts: { runnerId: string | null; epoch: number; reason: string }): ServerEvent => phase('claim-lost', facts);
+export const claimLostEvent = (facts: { runnerId: string | null; epoch: number; reason: string }): ServerEvent =>
+  phase('claim-lost', facts);
 
 export function staleTakeoverEvent(command: CommandRow, facts: { why: string; claimedBy: string | null }): ServerEvent {
   return phase('session-turn-admission-stale-terminalized', {

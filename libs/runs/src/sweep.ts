@@ -71,7 +71,15 @@ async function requeue(tx: Tx, run: RunRow): Promise<void> {
   await appendServerEvents(
     tx,
     key,
-    [lost, phase('run-requeued', { commandId: dispatched?.commandId ?? null, attempts: run.attempts, maxAttempts: run.maxAttempts, reason: 'runner-lost' })],
+    [
+      lost,
+      phase('run-requeued', {
+        commandId: dispatched?.commandId ?? null,
+        attempts: run.attempts,
+        maxAttempts: run.maxAttempts,
+        reason: 'runner-lost',
+      }),
+    ],
     sql`, status = 'pending', claimed_by = NULL, claim_epoch = claim_epoch + 1, last_producer_seq = 0, updated_at = runplane.app_now()${deadline}`,
   );
   await writeCommandsPending(tx, key);
@@ -126,7 +134,11 @@ export async function failUnclaimedRunsOnce(db: Db, { limit = ROWS_MAX }: { limi
 }
 
 /** One transaction per candidate, one after another: a sweep is background work and holds one connection at most. */
-async function eachAlone<Key extends RunKey>(db: Db, candidates: readonly Key[], sweepOne: (tx: Tx, key: Key) => Promise<boolean>): Promise<Sweep> {
+async function eachAlone<Key extends RunKey>(
+  db: Db,
+  candidates: readonly Key[],
+  sweepOne: (tx: Tx, key: Key) => Promise<boolean>,
+): Promise<Sweep> {
   let changed = 0;
   let failed = 0;
   for (const key of candidates) {

@@ -45,7 +45,11 @@ export interface SessionKey {
 
 /** Reads a session without a lock; it may be another one a moment later. */
 export function findSession(on: SqlExecutor, { tenantId, sessionId }: SessionKey): Promise<SessionRow | undefined> {
-  return maybeRow(on, SessionRow, sql`SELECT ${COLUMNS} FROM runplane.sessions WHERE tenant_id = ${tenantId}::text AND session_id = ${sessionId}::text`);
+  return maybeRow(
+    on,
+    SessionRow,
+    sql`SELECT ${COLUMNS} FROM runplane.sessions WHERE tenant_id = ${tenantId}::text AND session_id = ${sessionId}::text`,
+  );
 }
 
 /** Locks a session's control row; undefined when there is none. */
@@ -73,7 +77,20 @@ export interface NewSession extends SessionKey, Partition {
 
 /** Inserts a session unless it is there; waits for a twin that is inserting it. False when it was there. */
 export async function insertSession(tx: Tx, session: NewSession): Promise<boolean> {
-  const { tenantId, sessionId, projectId, backendProfile, conversationId, threadId, metadata, title, expiresAt, ttlSeconds, partitionKey, shard } = session;
+  const {
+    tenantId,
+    sessionId,
+    projectId,
+    backendProfile,
+    conversationId,
+    threadId,
+    metadata,
+    title,
+    expiresAt,
+    ttlSeconds,
+    partitionKey,
+    shard,
+  } = session;
   takingLock(tx, 'newKey', newKeyOf.session(tenantId, sessionId));
   const inserted = await rows(
     tx,
@@ -136,7 +153,14 @@ export async function writeFeedNumber(tx: Tx, { tenantId, sessionId }: SessionKe
  */
 export async function writeTurnEnded(
   tx: Tx,
-  { tenantId, sessionId, runId, commandId, terminalStatus, failureKind }: SessionKey & { runId: string; commandId: string | null; terminalStatus: string; failureKind: string | null },
+  {
+    tenantId,
+    sessionId,
+    runId,
+    commandId,
+    terminalStatus,
+    failureKind,
+  }: SessionKey & { runId: string; commandId: string | null; terminalStatus: string; failureKind: string | null },
 ): Promise<boolean> {
   const freed = await rows(
     tx,

@@ -1,4 +1,13 @@
-import { cutText, partitionOf, SessionBoundary, SessionNotFound, TITLE_CODE_POINTS_MAX, type JsonObject, type Session, type SessionRef } from '@runplane/contracts';
+import {
+  cutText,
+  partitionOf,
+  SessionBoundary,
+  SessionNotFound,
+  TITLE_CODE_POINTS_MAX,
+  type JsonObject,
+  type Session,
+  type SessionRef,
+} from '@runplane/contracts';
 import { executorOf, type At, type Tx } from '@runplane/database';
 import { findSession, insertSession, type SessionKey, type SessionRow } from './session.sql';
 

@@ -49,14 +49,19 @@ export async function aClaimedTurn(db: Db, sessionId?: string, over: Partial<Adm
 
 /** Lets a lease end now, as time would. */
 export async function endLease(db: Db, runId: string): Promise<void> {
-  await db.sql.query(sql`UPDATE runplane.run_leases SET expires_at = runplane.app_now() - interval '1 second' WHERE run_id = ${runId}::text`);
+  await db.sql.query(
+    sql`UPDATE runplane.run_leases SET expires_at = runplane.app_now() - interval '1 second' WHERE run_id = ${runId}::text`,
+  );
 }
 
 /** Lets a deadline of a run or command pass now, as time would. */
 export async function passDeadlines(db: Db, runId: string): Promise<void> {
-  await db.sql.query(sql`UPDATE runplane.runs SET claim_deadline_at = claim_deadline_at - interval '1 day', cancel_deadline_at = cancel_deadline_at - interval '1 day'
+  await db.sql
+    .query(sql`UPDATE runplane.runs SET claim_deadline_at = claim_deadline_at - interval '1 day', cancel_deadline_at = cancel_deadline_at - interval '1 day'
     WHERE id = ${runId}::text`);
-  await db.sql.query(sql`UPDATE runplane.commands SET cancel_deadline_at = cancel_deadline_at - interval '1 day' WHERE run_id = ${runId}::text`);
+  await db.sql.query(
+    sql`UPDATE runplane.commands SET cancel_deadline_at = cancel_deadline_at - interval '1 day' WHERE run_id = ${runId}::text`,
+  );
 }
 
 /** Types of a run's events in order; of backend_status its phase. */
