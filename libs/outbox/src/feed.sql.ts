@@ -6,6 +6,9 @@ const STREAMS = ['run', 'session'] as const;
 const FeedRow = z.object({
   storeId: column.text,
   horizon: column.bigint,
+  /** The last place below the horizon. */
+  headTx: column.bigint.nullable(),
+  headPosition: column.bigint.nullable(),
   /** The last place that the scan has looked at, when it stopped at its limit before the horizon. */
   scanTx: column.bigint.nullable(),
   scanPosition: column.bigint.nullable(),
@@ -45,6 +48,11 @@ export function readFeedRows(
     FeedRow,
     sql`
     WITH h AS MATERIALIZED (SELECT runplane.feed_horizon() AS horizon, store_id FROM runplane.store),
+    head AS MATERIALIZED (
+      SELECT o.tx, o.position FROM runplane.outbox_events o
+      WHERE o.tx < (SELECT horizon FROM h)
+      ORDER BY o.tx DESC, o.position DESC LIMIT 1
+    ),
     scan_end AS MATERIALIZED (
       SELECT o.tx, o.position FROM runplane.outbox_events o
       WHERE ${behind} AND o.tx < (SELECT horizon FROM h)
@@ -59,11 +67,12 @@ export function readFeedRows(
       WHERE ${tenantId ?? null}::text IS NULL OR tenant_id = ${tenantId ?? null}::text
       ORDER BY tx, position LIMIT ${limit}::int
     )
-    SELECT h.store_id AS "storeId", h.horizon::text AS "horizon", s.tx::text AS "scanTx", s.position::text AS "scanPosition",
+    SELECT h.store_id AS "storeId", h.horizon::text AS "horizon", head.tx::text AS "headTx", head.position::text AS "headPosition",
+      s.tx::text AS "scanTx", s.position::text AS "scanPosition",
       p.tx::text AS "tx", p.position::text AS "position", p.stream::text AS "stream", p.stream_id AS "streamId", p.sequence::text AS "sequence",
       p.type AS "type", p.tenant_id AS "tenantId", p.project_id AS "projectId", p.session_id AS "sessionId", p.run_id AS "runId",
       p.command_id AS "commandId", p.event_id AS "eventId", p.data::text AS "data", runplane.wire_time(p.created_at) AS "time"
-    FROM h LEFT JOIN scan_end s ON true LEFT JOIN page p ON true
+    FROM h LEFT JOIN head ON true LEFT JOIN scan_end s ON true LEFT JOIN page p ON true
     ORDER BY p.tx, p.position`,
   );
 }

@@ -6,7 +6,7 @@ import { readFeedRows, readFeedTip, type FeedPlace, type FeedRow } from './feed.
 export interface ReadFeed {
   /** Only this tenant's events; undefined is for the operator's own readers (the relay). */
   readonly tenantId: string | undefined;
-  /** A cursor of an earlier page, `start` (default), or `now`: the horizon, behind which everything is still to come. */
+  /** A cursor of an earlier page, `start` (default), or `now`: the head, behind which everything is still to come. */
   readonly after?: string | undefined;
   readonly limit?: number | undefined;
 }
@@ -14,7 +14,7 @@ export interface ReadFeed {
 /**
  * One page of the feed: committed events in feed order, each once for a reader that follows `cursor` (FEED-1).
  *
- * Returns   `cursor` to go on from, also when the page is empty; `head`, the horizon; `more`: read on at once.
+ * Returns   `cursor` to go on from, also when the page is empty; `head`, the last place below the horizon; `more`: read on at once.
  * Errors    InvalidCursor; CursorExpired (another store).
  * Repeat    safe; reads only, one statement, no lock.
  */
@@ -26,7 +26,7 @@ export async function readFeed(on: SqlExecutor, { tenantId, after = 'start', lim
   const store = storeOf(found);
   if (cursor !== undefined) assertOfThisStore(cursor, store);
   const events = found.flatMap((row) => feedEvent(row));
-  const next = nextPlace(found, { full: events.length === rowsMax });
+  const next = nextPlace(found, { after: cursor ?? FEED_START, full: events.length === rowsMax });
   return { events, cursor: encodeFeedCursor(store.storeId, next.place), head: headCursor(store), more: next.more };
 }
 
@@ -62,32 +62,38 @@ export const feedProbe: StreamProbe = {
   },
 };
 
-interface StoreState {
-  readonly storeId: string;
-  readonly horizon: bigint;
-}
-
-function storeOf(found: readonly FeedRow[]): StoreState {
+/** What each row says of the store. */
+function storeOf(found: readonly FeedRow[]): FeedRow {
   const [first] = found;
   if (first === undefined) throw new Error('runplane.store has no row: run the migrations');
   return first;
 }
 
-const headCursor = (store: StoreState): string => encodeFeedCursor(store.storeId, { tx: store.horizon, position: 0n });
+/**
+ * The last event below the horizon, and not the horizon itself: a crash of the server gives the numbers of transactions that left nothing
+ * durable out again, and a reader that stood beyond them would miss what comes under them. Whoever can be seen has committed, durably, so
+ * that no number up to its own comes again.
+ */
+const headOf = ({ headTx, headPosition }: FeedRow): FeedPlace =>
+  headTx === null || headPosition === null ? FEED_START : { tx: headTx, position: headPosition };
+
+const headCursor = (store: FeedRow): string => encodeFeedCursor(store.storeId, headOf(store));
 
 function emptyPage(found: readonly FeedRow[]): FeedPage {
   const head = headCursor(storeOf(found));
   return { events: [], cursor: head, head, more: false };
 }
 
-/** A full page ends at its last event; one cut by the scan limit at the last row looked at; any other has read everything below the horizon. */
-function nextPlace(found: readonly FeedRow[], { full }: { full: boolean }): { place: FeedPlace; more: boolean } {
-  const { horizon, scanTx, scanPosition } = storeOf(found) as FeedRow;
+/** A full page ends at its last event; one cut by the scan limit at the last row looked at; any other has read everything up to the head. */
+function nextPlace(found: readonly FeedRow[], { after, full }: { after: FeedPlace; full: boolean }): { place: FeedPlace; more: boolean } {
+  const { scanTx, scanPosition } = storeOf(found);
   const last = found.at(-1);
   if (full && last?.tx != null && last.position != null) return { place: { tx: last.tx, position: last.position }, more: true };
   if (scanTx !== null && scanPosition !== null) return { place: { tx: scanTx, position: scanPosition }, more: true };
-  return { place: { tx: horizon, position: 0n }, more: false };
+  return { place: later(after, headOf(storeOf(found))), more: false };
 }
+
+const later = (a: FeedPlace, b: FeedPlace): FeedPlace => (b.tx > a.tx || (b.tx === a.tx && b.position > a.position) ? b : a);
 
 function feedEvent(row: FeedRow): FeedEvent[] {
   const { storeId, tx, position, stream, streamId, sequence, type, tenantId, eventId, data, time } = row;
