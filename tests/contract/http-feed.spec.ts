@@ -1,3 +1,4 @@
+import { waitForHorizon } from '@runplane/database/testing';
 import { encodeFeedCursor } from '@runplane/outbox';
 import { makeWorld } from '../support/route-samples';
 import { OTHER_TENANT, useApi } from '../support/test-api';
@@ -30,6 +31,8 @@ describe('the feed', () => {
       await api.call('POST', `/v1/runs/${runId}/finish`, { body: { epoch, outcome: { terminalStatus: 'completed' } } });
     }
 
+    await waitForHorizon(api.db);
+
     const byOne = await readAll('start', 1);
     const byMany = await readAll('start', 200);
 
@@ -47,6 +50,7 @@ describe('the feed', () => {
     await api.db.pool.query('ALTER TABLE runplane.outbox_events ALTER COLUMN position RESTART WITH 9007199254740993');
     const from = (await api.call('GET', '/v1/feed?after=now')).body.cursor;
     const { runId } = await makeWorld(api);
+    await waitForHorizon(api.db);
 
     const items = (await readAll(from, 1)).filter((item) => item.runId === runId && item.streamId === runId);
 

@@ -1,3 +1,4 @@
+import { waitForHorizon } from '@runplane/database/testing';
 import { methodOf, makeWorld, pathOf, ROUTE_SAMPLES, sampleOf, type World } from '../support/route-samples';
 import { allRows } from '../support/rows';
 import { useApi, type Answer } from '../support/test-api';
@@ -251,6 +252,7 @@ describe('what was sent comes back as it was', () => {
       .filter((line) => line.startsWith('data: '))
       .map((line) => JSON.parse(line.slice(6)));
     expect(frames.filter((frame) => 'seq' in frame)).toEqual(events);
+    await waitForHorizon(api.db);
     const feed = await api.call('GET', `/v1/feed?after=${from}&limit=200`);
     const ofRun = feed.body.events.filter(
       (event: { runId: string; stream: string }) => event.runId === world.runId && event.stream === 'run',

@@ -1,7 +1,6 @@
 import { newId, partitionOf, type CursorExpired, type FeedEvent, type FeedPage } from '@runplane/contracts';
 import { inTransaction, sql, type SqlExecutor } from '@runplane/database';
-import { openClient, useDatabase } from '@runplane/database/testing';
-import { setTimeout as delay } from 'node:timers/promises';
+import { openClient, useDatabase, waitForHorizon } from '@runplane/database/testing';
 import type pg from 'pg';
 import { feedTx, insertOutboxEvents } from './append.sql';
 import { encodeFeedCursor } from './feed-cursor';
@@ -25,22 +24,12 @@ async function append(on: SqlExecutor, { tenantId = 'acme', streamId = 'a', coun
   await on.query(insertOutboxEvents(source, { rows: 'many' }));
 }
 
-/** Waits until the horizon has passed all that is written: test files beside this one hold it back for moments. */
-async function passed(): Promise<void> {
-  for (const late = Date.now() + 10_000; ;) {
-    const { rows } = await t.db.pool.query('SELECT FROM runplane.outbox_events WHERE tx >= runplane.feed_horizon() LIMIT 1');
-    if (rows.length === 0) return;
-    if (Date.now() > late) throw new Error('the horizon is held back');
-    await delay(5);
-  }
-}
-
 /** Reads on until the horizon, page by page, as a client does. */
 async function readAll(
   after: string,
   options: { tenantId?: string; limit?: number } = {},
 ): Promise<{ events: FeedEvent[]; cursor: string; pages: number }> {
-  await passed();
+  await waitForHorizon(t.db);
   return readOn(after, options);
 }
 async function readOn(
@@ -57,7 +46,7 @@ async function readOn(
 }
 /** The horizon, beyond everything written so far. */
 async function head(): Promise<string> {
-  await passed();
+  await waitForHorizon(t.db);
   return (await readFeed(t.db.sql, { tenantId: undefined, after: 'now' })).cursor;
 }
 const shown = (events: readonly FeedEvent[]) => events.map(({ streamId, sequence }) => `${streamId} ${sequence}`);
@@ -81,7 +70,7 @@ describe('a reader', () => {
 
   test('that starts now gets what is committed from now on', async () => {
     await append(t.db.sql, { streamId: 'before' });
-    await passed();
+    await waitForHorizon(t.db);
     const page = await readFeed(t.db.sql, { tenantId: undefined, after: 'now' });
     expect(page).toEqual({ events: [], cursor: page.head, head: page.head, more: false });
     await append(t.db.sql, { streamId: 'after' });
@@ -113,7 +102,7 @@ describe('a reader', () => {
     const from = await head();
     await append(t.db.sql, { streamId: 'busy', tenantId: 'globex', count: 10_500 });
     await append(t.db.sql, { streamId: 'quiet' });
-    await passed();
+    await waitForHorizon(t.db);
     const first = await readFeed(t.db.sql, { tenantId: 'acme', after: from, limit: 50 });
     expect({ events: first.events, more: first.more }).toEqual({ events: [], more: true });
     expect(shown((await readAll(from, { tenantId: 'acme' })).events)).toEqual(['quiet 1']);
@@ -211,7 +200,7 @@ describe('waiting for the feed', () => {
   test('answers at once when there is something', async () => {
     const after = await head();
     await append(t.db.sql, { streamId: 'w1' });
-    await passed();
+    await waitForHorizon(t.db);
     expect(shown((await wait({ after })).events)).toEqual(['w1 1']);
   });
 
@@ -220,7 +209,7 @@ describe('waiting for the feed', () => {
     await append(t.db.sql, { streamId: 'w-theirs', tenantId: 'globex' });
     t.db.changed(['feed']);
     await append(t.db.sql, { streamId: 'w2' });
-    await passed();
+    await waitForHorizon(t.db);
     t.db.changed(['feed']);
     expect(shown((await waiting).events)).toEqual(['w2 1']);
   });
@@ -238,7 +227,7 @@ describe('waiting for the feed', () => {
     const before = await tip();
     expect(await tip()).toBe(before);
     await append(t.db.sql, { streamId: 'w3' });
-    await passed();
+    await waitForHorizon(t.db);
     expect(await tip()).not.toBe(before);
   });
 });
