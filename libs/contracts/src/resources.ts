@@ -381,7 +381,7 @@ export const FeedPage = z
   .object({
     events: z.array(FeedEvent),
     cursor: z.string().meta({ description: 'Give it back as `after`' }),
-    head: z.string().meta({ description: 'The horizon: everything before it is in the feed, nothing can appear before it any more' }),
+    head: z.string().meta({ description: 'Everything up to here is in the feed, nothing can appear before it any more' }),
     more: z.boolean(),
   })
   .meta({ id: 'FeedPage' });
