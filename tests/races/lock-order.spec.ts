@@ -1,4 +1,4 @@
-import { inTransaction, LOCK_RANK, type LockRankName, type Tx } from '@runplane/database';
+import { inTransaction, LOCK_RANK, openDb, type LockRankName, type Tx } from '@runplane/database';
 import {
   ackCommand,
   acknowledgeCancel,
@@ -69,8 +69,9 @@ const OPERATIONS: Record<string, { locks: LockRankName[]; prepare: () => Promise
   createRun: {
     locks: ['newKey', 'session'],
     prepare: async () => {
-      await aTurn(t.db, 's-known');
-      return (tx) => createRun(tx, { tenantId, runId: newKey(), run: { ...newRun(), sessionRef: { sessionId: 's-known' } } });
+      const known = await aTurn(t.db);
+      return (tx) =>
+        createRun(tx, { tenantId, runId: newKey(), run: { ...newRun(), sessionRef: { sessionId: known.run.sessionId as string } } });
     },
   },
   'createRun in a new session': {
@@ -192,6 +193,17 @@ test.each(Object.entries(OPERATIONS))('%s takes its locks in order', async (_nam
   const ranks = await ranksOf(await prepare());
   expect(ranks).toEqual(locks);
   expect(ranks.map((rank) => LOCK_RANK[rank])).toEqual([...ranks.map((rank) => LOCK_RANK[rank])].sort((a, b) => a - b));
+});
+
+test('no operation needs a second connection: with one left, each comes to its end', async () => {
+  const tight = await openDb({ url: t.url, poolMax: 2, connectTimeoutMs: 1_000, applicationName: 'race-tight' });
+  const taken = await tight.pool.connect();
+  try {
+    for (const { prepare } of Object.values(OPERATIONS)) await inTransaction(tight, await prepare());
+  } finally {
+    taken.release();
+    await tight.close();
+  }
 });
 
 test('two operations of one transaction in the wrong order are refused before they wait', async () => {
