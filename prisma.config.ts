@@ -23,6 +23,8 @@ async function embeddedUrl(): Promise<string> {
   const { findEmbeddedPostgres, startEmbeddedPostgres } = await import('./libs/database/src/embedded-postgres');
   const dataDir = path.join(process.env['RUNPLANE_DATA_DIR'] ?? path.join(import.meta.dirname, '.runplane'), 'postgres');
   const running = await findEmbeddedPostgres(dataDir);
-  console.error(`DATABASE_URL is not set: working on the embedded PostgreSQL in ${path.relative('.', dataDir)}${running === undefined ? ', started for this command' : ''}.`);
+  console.error(
+    `DATABASE_URL is not set: working on the embedded PostgreSQL in ${path.relative('.', dataDir)}${running === undefined ? ', started for this command' : ''}.`,
+  );
   return running ?? (await startEmbeddedPostgres({ dataDir, durability: 'server-default' })).url;
 }

@@ -55,10 +55,14 @@ server_round_robin = 1
   pooler = spawn('pgbouncer', [config], { stdio: ['ignore', 'ignore', 'inherit'], ...(uid === undefined ? {} : { uid }) });
   await listening(port);
 
-  const jest = spawn(process.execPath, [require.resolve('jest/bin/jest'), '--runInBand', ...(process.argv.length > 2 ? process.argv.slice(2) : SPECS)], {
-    stdio: 'inherit',
-    env: { ...process.env, TEST_POSTGRES_URL: server.url, TEST_POOLER_PORT: String(port) },
-  });
+  const jest = spawn(
+    process.execPath,
+    [require.resolve('jest/bin/jest'), '--runInBand', ...(process.argv.length > 2 ? process.argv.slice(2) : SPECS)],
+    {
+      stdio: 'inherit',
+      env: { ...process.env, TEST_POSTGRES_URL: server.url, TEST_POOLER_PORT: String(port) },
+    },
+  );
   const [code] = await once(jest, 'exit');
   process.exitCode = code ?? 1;
 } finally {

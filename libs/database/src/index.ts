@@ -6,7 +6,17 @@ export { constraintOf, isConnectionLoss, isRetryable, sqlStateOf } from './sql-s
 export { openDb, type Db, type DbOptions, type ResolvedDbOptions } from './db';
 export { eachInOwnTransaction, FeedFloor, inTransaction, RestartTransaction, type TransactionOptions, type Tx } from './tx';
 export { joinTransaction, type ForeignTransaction } from './join-transaction';
-export { compareC, inLockOrder, insertedRow, LOCK_RANK, LockLedger, LockOrderError, newKeyOf, takingLock, type LockRankName } from './lock-order';
+export {
+  compareC,
+  inLockOrder,
+  insertedRow,
+  LOCK_RANK,
+  LockLedger,
+  LockOrderError,
+  newKeyOf,
+  takingLock,
+  type LockRankName,
+} from './lock-order';
 export { type ChangeHub, type HubSettings, type HubStats, type Stream, type StreamProbe, type Subscription, type WaitResult } from './hub';
 export { backOffMs, decideClaim, isLive, type ClaimDecision, type Hold } from './claims';
 export { claimDueSql, renewClaimSql, retryClaimSql, settleClaimSql, type ClaimTable, type HeldClaim } from './claims.sql';

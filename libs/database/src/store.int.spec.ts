@@ -6,7 +6,9 @@ import { inTransaction } from './tx';
 const database = useDatabase({ db: { lockTimeoutMs: 2_000 }, checkInvariants: false });
 
 const feedTx = async (): Promise<bigint> =>
-  inTransaction(database.db, async (tx) => BigInt(String((await tx.query(sql`SELECT (pg_current_xact_id()::text::bigint + tx_offset)::text AS v FROM runplane.store`))[0]?.['v'])));
+  inTransaction(database.db, async (tx) =>
+    BigInt(String((await tx.query(sql`SELECT (pg_current_xact_id()::text::bigint + tx_offset)::text AS v FROM runplane.store`))[0]?.['v'])),
+  );
 const writeOutbox = (tx: bigint) =>
   database.db.sql
     .query(sql`INSERT INTO runplane.outbox_events (tx, shard, partition_key, tenant_id, stream, stream_id, sequence, type, event_id, data)

@@ -17,12 +17,17 @@ const COLUMNS = sql`id AS "id", settings::text AS "settings", runplane.wire_time
 /** Reads a tenant. Errors: TenantNotFound. */
 export async function requireTenant(on: SqlExecutor, tenantId: string): Promise<Tenant> {
   const row = await maybeRow(on, TenantRow, sql`SELECT ${COLUMNS} FROM runplane.tenants WHERE id = ${tenantId}::text`);
-  if (row === undefined) throw new TenantNotFound(`There is no tenant ${tenantId}: make it first (runplane tenants create ${tenantId}).`, { tenantId });
+  if (row === undefined)
+    throw new TenantNotFound(`There is no tenant ${tenantId}: make it first (runplane tenants create ${tenantId}).`, { tenantId });
   return toTenant(row);
 }
 
 /** Makes a tenant unless it is there; `created` tells which. Its settings stay as they are when it is there. */
-export async function ensureTenant(on: SqlExecutor, tenantId: string, settings: z.input<typeof TenantSettings> = {}): Promise<{ created: boolean }> {
+export async function ensureTenant(
+  on: SqlExecutor,
+  tenantId: string,
+  settings: z.input<typeof TenantSettings> = {},
+): Promise<{ created: boolean }> {
   TenantSettings.parse(settings); // stored as given: a default of a later release is to reach tenants that never chose
   const made = await rows(
     on,
