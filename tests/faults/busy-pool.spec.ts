@@ -39,11 +39,11 @@ describe('a pool of two connections', () => {
 
   test('whose BEGINs come too late keeps none of them: no connection stays in a transaction, and what is written next is there for all', async () => {
     const runIds = Array.from({ length: 6 }, (_, i) => `late-begin-${i}`);
-    const create = (runId: string) =>
-      inTransaction(db, (tx) => createRun(tx, { tenantId: TENANT, runId, run: newRun() }), { maxWaitMs: 200 });
+    const create = (runId: string, maxWaitMs: number) =>
+      inTransaction(db, (tx) => createRun(tx, { tenantId: TENANT, runId, run: newRun() }), { maxWaitMs });
 
     proxy.judge((bytes) => (bytes.includes('BEGIN') ? 'hold' : 'forward'));
-    const refused = await Promise.allSettled(runIds.map(create));
+    const refused = await Promise.allSettled(runIds.map((runId) => create(runId, 200)));
     proxy.judge(() => 'forward');
     proxy.release();
 
@@ -57,7 +57,7 @@ describe('a pool of two connections', () => {
       const { rowCount } = await observer.query('SELECT FROM runplane.tenants WHERE id = $1', [`after-${write}`]);
       expect(rowCount).toBe(1);
     }
-    await Promise.all(runIds.map(create));
+    await Promise.all(runIds.map((runId) => create(runId, 10_000)));
     await assertNothingOpen(observer);
     await observer.end();
     expect(db.pool.totalCount).toBeLessThanOrEqual(2);
