@@ -157,6 +157,76 @@ describe('a request that cannot be right', () => {
   });
 });
 
+describe('a number or a time beyond what the database holds', () => {
+  beforeAll(async () => {
+    world = await makeWorld(api);
+  });
+
+  test.each([2 ** 31, Number.MAX_SAFE_INTEGER])('%s is no epoch, no producer sequence and no number of a command', async (n) => {
+    const path = `/v1/runs/${world.runId}`;
+    const events = [{ type: 'custom/x', payload: {} }];
+    const bodies: [string, object][] = [
+      ['heartbeat', { epoch: n }],
+      ['heartbeat', { epoch: world.epoch, commandsAfterSeq: n }],
+      ['events', { epoch: n, events }],
+      ['events', { epoch: world.epoch, producerSequence: n, events }],
+      ['finish', { epoch: n, outcome: { terminalStatus: 'completed' } }],
+      ['cancel-acknowledgements', { epoch: n, stage: 'delivered' }],
+      [`commands/${world.commandId}/ack`, { epoch: n }],
+    ];
+    for (const [call, body] of bodies) expectProblem(await api.call('POST', `${path}/${call}`, { body }), 400, 'invalid_request');
+  });
+
+  test('behind the last command there is nothing, however far', async () => {
+    const answer = await api.call('GET', `/v1/runs/${world.runId}/commands?after=${10 ** 14}`);
+    expect([answer.status, answer.body]).toEqual([200, { commands: [] }]);
+  });
+
+  test.each([
+    ['0000-01-01T00:00:00Z', undefined],
+    ['9999-12-31T23:59:59-14:00', undefined],
+    ['0001-01-01T00:00:00+14:00', undefined],
+    ['9999-12-31T23:59:59.9999Z', '9999-12-31T23:59:59.999Z'],
+    ['2030-01-01T00:00:00+23:59', '2029-12-31T00:01:00.000Z'],
+  ])('a session that expires at %s is refused, or reads back as %s', async (expiresAt, stored) => {
+    const sessionRef = { sessionId: `expires ${expiresAt}`, expiresAt };
+
+    const created = await api.call('POST', '/v1/runs', { body: { projectId: 'p', backendProfile: 'b', sessionRef } });
+
+    if (stored === undefined) return expectProblem(created, 400, 'invalid_request');
+    const session = await api.call('GET', `/v1/sessions/${encodeURIComponent(sessionRef.sessionId)}`);
+    expect([created.status, session.body.expiresAt]).toEqual([201, stored]);
+  });
+
+  test('a forged cursor is refused, whatever its parts', async () => {
+    await makeWorld(api);
+    const partsOf = (cursor: string) => JSON.parse(Buffer.from(cursor, 'base64url').toString('utf8')) as unknown[];
+    const forge = (cursor: string, parts: object) => {
+      const [version, kind, filter, own] = partsOf(cursor);
+      return Buffer.from(JSON.stringify([version, kind, filter, { ...(own as object), ...parts }])).toString('base64url');
+    };
+    const { cursor: list } = (await api.call('GET', '/v1/runs?limit=1')).body;
+    const { cursor: feed } = (await api.call('GET', '/v1/feed')).body;
+
+    for (const parts of [{ updatedAt: '0000-01-01T00:00:00.000Z' }, { updatedAt: '2026-01-01T00:00:00Z' }, { id: 'a\0b' }, { id: '' }]) {
+      expectProblem(await api.call('GET', `/v1/runs?limit=1&cursor=${forge(list, parts)}`), 400, 'invalid_cursor');
+    }
+    for (const parts of [{ tx: '9'.repeat(19) }, { tx: '0', position: '9'.repeat(19) }, { position: '-1' }]) {
+      expectProblem(await api.call('GET', `/v1/feed?after=${forge(feed, parts)}`), 400, 'invalid_cursor');
+    }
+  });
+
+  test('usage that adds up beyond 2^53 - 1 stops there', async () => {
+    const usage = { model: 'm', inputTokens: Number.MAX_SAFE_INTEGER, outputTokens: 1, costMicros: Number.MAX_SAFE_INTEGER, currency: 'EUR' };
+    const body = { epoch: world.epoch, events: [usage, usage].map((payload) => ({ type: 'usage', payload })) };
+    await api.call('POST', `/v1/runs/${world.runId}/events`, { body });
+
+    const { status, body: result } = await api.call('GET', `/v1/runs/${world.runId}/result`);
+
+    expect([status, result.usage]).toEqual([200, [{ ...usage, outputTokens: 2 }]]);
+  });
+});
+
 describe('a NUL or a lone surrogate in a text', () => {
   beforeEach(async () => {
     world = await makeWorld(api);

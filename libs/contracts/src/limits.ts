@@ -1,5 +1,7 @@
 /** Every limit that crosses the wire, once, with its unit last. SQL gets them as parameters; CHECK constraints repeat some. */
 
+/** Epochs, producer sequences and numbers of commands: what PostgreSQL's integer holds. */
+export const COUNTER_MAX = 2_147_483_647;
 export const EVENT_BYTES_MAX = 1024 * 1024;
 /** A call's events together; the event log stays readable in one response. */
 export const APPEND_BYTES_MAX = 4 * 1024 * 1024;

@@ -7,6 +7,7 @@ import {
   CLAIM_LEASE_MS_DEFAULT,
   CLAIM_LEASE_MS_MAX,
   CLAIM_LEASE_MS_MIN,
+  COUNTER_MAX,
   REASON_CODE_POINTS_MAX,
   RUN_ATTEMPTS_MAX,
 } from './limits';
@@ -27,6 +28,12 @@ import { Json, JsonRecord } from './wire-json';
 const time = z.iso.datetime();
 const name = z.string().min(1).max(200);
 
+/** A time that reads back as it was written: the wire has four digits for its year in UTC, and PostgreSQL no year 0. */
+function isWireYear(text: string): boolean {
+  const year = new Date(text).getUTCFullYear();
+  return year >= 1 && year <= 9999;
+}
+
 /** The session a run belongs to, as its creator names it. */
 export const SessionRef = z
   .strictObject({
@@ -34,7 +41,7 @@ export const SessionRef = z
     conversationId: identifier.nullish(),
     threadId: identifier.nullish(),
     metadata: JsonRecord.optional(),
-    expiresAt: z.iso.datetime({ offset: true }).nullish(),
+    expiresAt: z.iso.datetime({ offset: true }).refine(isWireYear, 'must lie in the years 1 to 9999').nullish(),
     ttlSeconds: z.int().min(1).max(31_536_000).nullish(),
   })
   .meta({ id: 'SessionRef' });
@@ -223,12 +230,12 @@ export const ClaimedRun = z
   .meta({ id: 'ClaimedRun' });
 export type ClaimedRun = z.infer<typeof ClaimedRun>;
 
-const epoch = z.int().min(1);
+const epoch = z.int().min(1).max(COUNTER_MAX);
 export const Heartbeat = z
   .strictObject({
     epoch,
     leaseMs: z.int().min(CLAIM_LEASE_MS_MIN).max(CLAIM_LEASE_MS_MAX).default(CLAIM_LEASE_MS_DEFAULT),
-    commandsAfterSeq: z.int().min(0).default(0),
+    commandsAfterSeq: z.int().min(0).max(COUNTER_MAX).default(0),
   })
   .meta({ id: 'Heartbeat' });
 export type Heartbeat = z.input<typeof Heartbeat>;
@@ -253,6 +260,7 @@ export const AppendEvents = z
     producerSequence: z
       .int()
       .min(1)
+      .max(COUNTER_MAX)
       .optional()
       .meta({ description: '1, 2, 3 … per epoch and call; makes a repeated call return the stored events' }),
     events: z.array(NewRunEvent).min(1).max(APPEND_EVENTS_MAX),

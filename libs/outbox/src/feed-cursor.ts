@@ -2,7 +2,11 @@ import { CursorExpired, defineCursor, type Cursor } from '@runplane/contracts';
 import { z } from 'zod';
 import type { FeedPlace } from './feed.sql';
 
-const place = z.string().regex(/^\d{1,19}$/);
+const BIGINT_MAX = 2n ** 63n - 1n;
+const place = z
+  .string()
+  .regex(/^\d{1,19}$/)
+  .refine((digits) => /^\d+$/.test(digits) && BigInt(digits) <= BIGINT_MAX);
 const Parts = z.strictObject({ store: z.string(), tx: place, position: place });
 const feedCursor: Cursor<z.infer<typeof Parts>> = defineCursor('feed', Parts);
 

@@ -1,6 +1,8 @@
 import {
   contentHash,
+  COUNTER_MAX,
   defineCursor,
+  identifier,
   LIST_ROWS_DEFAULT,
   LIST_ROWS_MAX,
   RUN_LIST_ROWS_DEFAULT,
@@ -19,7 +21,7 @@ import { findIntent, toIntent } from './dispatch-intent.sql';
 import { requireCommand, requireRun } from './require';
 import { listRunsPage, type RunFilter, type RunKey } from './run.sql';
 
-const runCursor = defineCursor('runs', z.strictObject({ updatedAt: z.iso.datetime(), id: z.string() }));
+const runCursor = defineCursor('runs', z.strictObject({ updatedAt: z.iso.datetime({ precision: 3 }).regex(/^(?!0000)/), id: identifier }));
 
 /** Reads a run. Errors: RunNotFound. */
 export function getRun(at: At, key: RunKey): Promise<Run> {
@@ -73,7 +75,8 @@ export async function listCommands(
 ): Promise<{ commands: Command[] }> {
   const on = executorOf(at);
   await requireRun(on, { tenantId, runId });
-  return { commands: await listCommandsAfter(on, { tenantId, runId }, { afterSeq, limit: Math.min(Math.max(limit, 1), LIST_ROWS_MAX) }) };
+  const page = { afterSeq: Math.min(afterSeq, COUNTER_MAX), limit: Math.min(Math.max(limit, 1), LIST_ROWS_MAX) };
+  return { commands: await listCommandsAfter(on, { tenantId, runId }, page) };
 }
 
 /** The newest dispatch intent of a command, or null. Errors: CommandNotFound. */

@@ -1,5 +1,5 @@
 import { isOutputEvent, newId, redactJson, RUN_STATES, type JsonObject, type RunEvent } from '@runplane/contracts';
-import { column, emptySql, maybeRow, oneRow, rows, sql, type Sql, type SqlExecutor, type Tx } from '@runplane/database';
+import { column, emptySql, maybeRow, oneRow, rawSql, rows, sql, type Sql, type SqlExecutor, type Tx } from '@runplane/database';
 import { feedTx, insertOutboxEvents } from '@runplane/outbox';
 import { z } from 'zod';
 import { runStream, type RunKey } from './run.sql';
@@ -202,13 +202,15 @@ const UsageRow = z.object({
   currency: column.text.nullable(),
 });
 
-/** What the run has used, summed by model and currency. */
+const sumOf = (field: string): Sql => sql`least(sum((payload ->> ${rawSql(`'${field}'`)})::bigint), ${rawSql(String(Number.MAX_SAFE_INTEGER))})::text`;
+
+/** What the run has used, summed by model and currency; a sum stops at 2^53 - 1, since runners may report anything. */
 export function sumUsage(on: SqlExecutor, { tenantId, runId }: RunKey): Promise<z.infer<typeof UsageRow>[]> {
   return rows(
     on,
     UsageRow,
-    sql`SELECT payload ->> 'model' AS "model", sum((payload ->> 'inputTokens')::bigint)::text AS "inputTokens",
-          sum((payload ->> 'outputTokens')::bigint)::text AS "outputTokens", sum((payload ->> 'costMicros')::bigint)::text AS "costMicros",
+    sql`SELECT payload ->> 'model' AS "model", ${sumOf('inputTokens')} AS "inputTokens",
+          ${sumOf('outputTokens')} AS "outputTokens", ${sumOf('costMicros')} AS "costMicros",
           payload ->> 'currency' AS "currency"
         FROM runplane.run_events
         WHERE tenant_id = ${tenantId}::text AND run_id = ${runId}::text AND type = 'usage'

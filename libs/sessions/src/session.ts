@@ -45,7 +45,7 @@ export async function ensureSession(tx: Tx, tenantId: string, ref: SessionRef, b
     threadId: ref.threadId ?? null,
     metadata: ref.metadata ?? {},
     title: titleOfMetadata(ref.metadata),
-    expiresAt: ref.expiresAt ?? null,
+    expiresAt: ref.expiresAt == null ? null : new Date(ref.expiresAt).toISOString(), // PostgreSQL takes fewer offsets, and rounds
     ttlSeconds: ref.ttlSeconds ?? null,
   });
   const made = await findSession(tx, key);
