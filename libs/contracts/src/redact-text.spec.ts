@@ -204,6 +204,8 @@ describe('a megabyte made to slow it down takes no more than a moment', () => {
       'token=\\\\"\\\'',
       'token\\\\\\\\',
       'token    ',
+      'token=a.b(',
+      'token=a/[redacted',
       'api ',
       '--token ',
       'cookie: a',

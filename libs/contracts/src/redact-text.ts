@@ -107,13 +107,14 @@ function redactNamedValues(text: string): string {
   if (!SECRET_HINT.test(text)) return text;
   let result = '';
   let done = 0;
+  const words = new Words(text);
   NAMED_VALUE.lastIndex = 0;
   for (let match = NAMED_VALUE.exec(text); match !== null; match = NAMED_VALUE.exec(text)) {
     const place = placeOf(match);
     const start = NAMED_VALUE.lastIndex;
     const inQuery = '?&'.includes(text[match.index - 1] ?? ' ') && URL_SIGNATURE.test(place.name);
     if (!inQuery && !isSecretName(place.name)) continue;
-    const secret = text.startsWith(REDACTED, start) ? undefined : findSecret(text, start, place);
+    const secret = text.startsWith(REDACTED, start) ? undefined : findSecret(text, start, place, words);
     if (secret === undefined) continue;
     result += text.slice(done, secret.from) + REDACTED;
     done = NAMED_VALUE.lastIndex = secret.to;
@@ -135,16 +136,46 @@ interface Span {
   to: number;
 }
 
-function findSecret(text: string, start: number, place: Place): Span | undefined {
+function findSecret(text: string, start: number, place: Place, words: Words): Span | undefined {
   const quoted = findQuoted(text, start);
   if (quoted !== undefined) return isPlaceholder(text, quoted) ? undefined : quoted;
   const header = place.colon
     ? (findSpan(SCHEME_AND_VALUE, text, start) ?? (/cookie$/i.test(place.name) ? findSpan(HEADER_LINE, text, start) : undefined))
     : undefined;
   if (header !== undefined) return header;
-  const plain = findSpan(UNQUOTED, text, start);
+  const plain = words.from(start);
   if (plain === undefined || isPlaceholder(text, plain)) return undefined;
-  return isValue(text, plain, place) ? plain : undefined;
+  return isValue(text, plain, place) && !words.hasMask(plain) ? plain : undefined;
+}
+
+/**
+ * Unquoted words and the masks in them. A word may hold many names, as `a(token=b(token=c(`: its end and the next mask are the same for all
+ * of them, and are looked for once.
+ */
+class Words {
+  readonly #text: string;
+  #end = 0;
+  #mask = -1;
+
+  constructor(text: string) {
+    this.#text = text;
+  }
+
+  /** What is left of the word at a place; asked for rising places. */
+  from(start: number): Span | undefined {
+    if (start >= this.#end) this.#end = findSpan(UNQUOTED, this.#text, start)?.to ?? start;
+    return start < this.#end ? { from: start, to: this.#end } : undefined;
+  }
+
+  hasMask({ from, to }: Span): boolean {
+    if (this.#mask < from) this.#mask = indexOrEnd(this.#text, REDACTED_OPEN, from);
+    return this.#mask < to;
+  }
+}
+
+function indexOrEnd(text: string, part: string, from: number): number {
+  const index = text.indexOf(part, from);
+  return index === -1 ? text.length : index;
 }
 
 function findSpan(pattern: RegExp, text: string, start: number): Span | undefined {
@@ -188,7 +219,7 @@ const TYPE_NAME =
 /** Tells a value from code and prose; see redactText for the rule. */
 function isValue(text: string, span: Span, place: Place): boolean {
   const value = text.slice(span.from, span.to);
-  if (CALL.test(value) || value.includes(REDACTED_OPEN)) return false;
+  if (CALL.test(value)) return false;
   if (place.tight || !LETTERS_ONLY.test(value)) return true;
   const endsLine = span.to === text.length || text[span.to] === '\n' || text[span.to] === '\r';
   return place.colon && endsLine && !TYPE_NAME.test(value) && !/token$/i.test(place.name);
