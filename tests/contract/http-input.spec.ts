@@ -217,7 +217,13 @@ describe('a number or a time beyond what the database holds', () => {
   });
 
   test('usage that adds up beyond 2^53 - 1 stops there', async () => {
-    const usage = { model: 'm', inputTokens: Number.MAX_SAFE_INTEGER, outputTokens: 1, costMicros: Number.MAX_SAFE_INTEGER, currency: 'EUR' };
+    const usage = {
+      model: 'm',
+      inputTokens: Number.MAX_SAFE_INTEGER,
+      outputTokens: 1,
+      costMicros: Number.MAX_SAFE_INTEGER,
+      currency: 'EUR',
+    };
     const body = { epoch: world.epoch, events: [usage, usage].map((payload) => ({ type: 'usage', payload })) };
     await api.call('POST', `/v1/runs/${world.runId}/events`, { body });
 

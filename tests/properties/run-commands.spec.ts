@@ -373,7 +373,7 @@ function onRun(
         (model) => {
           for (const each of model.runs.filter((candidate) => isHeld(candidate) && candidate.ended)) {
             if (each.status === 'cancelling') model.close(each, 'cancelled');
-            else if (each.requeues && each.attempts < ATTEMPTS_MAX) requeue(each);
+            else if (each.requeues && each.attempts < ATTEMPTS_MAX) requeue(model, each);
             else model.close(each, 'failed');
           }
           return 'done';
@@ -415,7 +415,11 @@ async function passCancelDeadlines(runId: string): Promise<void> {
 const passClaimDeadline = (runId: string) =>
   t.db.pool.query(`UPDATE runplane.runs SET claim_deadline_at = claim_deadline_at - interval '1 day' WHERE id = $1`, [runId]);
 
-function requeue(run: ModelRun): void {
+/** Of a run's commands the first alone was dispatched: without it nobody would come for the others. */
+function requeue(model: Model, run: ModelRun): void {
+  for (const command of run.commands) if (isOpen(command) && cancelled.has(command.id)) model.closeCommand(run, command, 'cancelled');
+  const [dispatched] = run.commands;
+  if (dispatched === undefined || !isOpen(dispatched)) return model.close(run, 'failed');
   Object.assign(run, { status: 'pending', holder: null, ended: false, epoch: run.epoch + 1 });
   for (const command of run.commands) if (command.state === 'acknowledged') command.state = 'pending';
 }

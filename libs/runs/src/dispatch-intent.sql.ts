@@ -67,6 +67,8 @@ const TABLE: ClaimTable = {
   attemptsMax: DISPATCH_ATTEMPTS_MAX,
 };
 
+const done = z.object({ id: column.text });
+
 /** A dispatcher's hold on an intent. */
 export interface IntentClaim extends RunKey {
   readonly intentId: string;
@@ -84,6 +86,16 @@ export function findIntent(on: SqlExecutor, { tenantId, commandId }: CommandKey)
     sql`SELECT ${COLUMNS} FROM runplane.dispatch_intents t
         WHERE t.tenant_id = ${tenantId}::text AND t.command_id = ${commandId}::text ORDER BY t.generation DESC LIMIT 1`,
   );
+}
+
+/** Whether the run was ever dispatched. */
+export async function hasIntents(on: SqlExecutor, { tenantId, runId }: RunKey): Promise<boolean> {
+  const found = await rows(
+    on,
+    done,
+    sql`SELECT t.id AS "id" FROM runplane.dispatch_intents t WHERE t.tenant_id = ${tenantId}::text AND t.run_id = ${runId}::text LIMIT 1`,
+  );
+  return found.length > 0;
 }
 
 export interface NewIntent extends RunKey, CommandKey {
@@ -148,7 +160,6 @@ export function listExhaustedIntents(on: SqlExecutor, limit: number): Promise<In
   );
 }
 
-const done = z.object({ id: column.text });
 const takingIntents = (tx: Tx, { tenantId, runId }: RunKey): void => {
   takingLock(tx, 'intent', `${tenantId}/${runId}`);
 };

@@ -13,10 +13,10 @@ export interface Refusal extends RunKey {
   readonly source: string;
 }
 
-/** Writes the record unless a recent one stands there. Locks: run. */
+/** Writes the record unless a recent one stands there, or the epoch is made up. Locks: run. */
 export async function recordRefusal(tx: Tx, refusal: Refusal): Promise<void> {
   const run = await lockRun(tx, refusal);
-  if (run === undefined) return;
+  if (run === undefined || refusal.epoch > run.claimEpoch) return; // nobody holds, or held, an epoch that was never given
   const { epoch, source } = refusal;
   if (await hasRecentRecord(tx, refusal, { phase: refusal.phase, epoch, everyMs: REFUSAL_RECORD_EVERY_MS })) return;
   await appendServerEvents(tx, refusal, [phase(refusal.phase, { epoch, source, currentEpoch: run.claimEpoch, status: run.status })]);

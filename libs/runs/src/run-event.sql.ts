@@ -149,7 +149,7 @@ export function listBatchEvents(
   );
 }
 
-/** Calls of tools that have no result yet, in order. */
+/** Calls of tools that have no result yet, in order. One pass over the run's calls and results, however many there are. */
 export function listOpenToolCalls(
   on: SqlExecutor,
   { tenantId, runId }: RunKey,
@@ -157,13 +157,9 @@ export function listOpenToolCalls(
   return rows(
     on,
     z.object({ toolCallId: column.text, commandId: column.text.nullable() }),
-    sql`SELECT c.tool_call_id AS "toolCallId", c.command_id AS "commandId" FROM runplane.run_events c
-        WHERE c.tenant_id = ${tenantId}::text AND c.run_id = ${runId}::text AND c.tool_call_id IS NOT NULL AND c.type = 'tool_call'
-          AND NOT EXISTS (SELECT FROM runplane.run_events x WHERE x.tenant_id = c.tenant_id AND x.run_id = c.run_id
-            AND x.tool_call_id = c.tool_call_id AND x.type = 'tool_result')
-          AND c.seq = (SELECT min(f.seq) FROM runplane.run_events f WHERE f.tenant_id = c.tenant_id AND f.run_id = c.run_id
-            AND f.tool_call_id = c.tool_call_id AND f.type = 'tool_call')
-        ORDER BY c.seq`,
+    sql`SELECT tool_call_id AS "toolCallId", (array_agg(command_id ORDER BY seq))[1] AS "commandId" FROM runplane.run_events
+        WHERE tenant_id = ${tenantId}::text AND run_id = ${runId}::text AND tool_call_id IS NOT NULL
+        GROUP BY tool_call_id HAVING bool_and(type = 'tool_call') ORDER BY min(seq)`,
   );
 }
 
@@ -202,7 +198,11 @@ const UsageRow = z.object({
   currency: column.text.nullable(),
 });
 
-const sumOf = (field: string): Sql => sql`least(sum((payload ->> ${rawSql(`'${field}'`)})::bigint), ${rawSql(String(Number.MAX_SAFE_INTEGER))})::text`;
+const SUM_MAX = rawSql(String(Number.MAX_SAFE_INTEGER));
+const sumOf = (field: string): Sql => {
+  const sum = sql`sum((payload ->> ${rawSql(`'${field}'`)})::bigint)`;
+  return sql`(CASE WHEN ${sum} > ${SUM_MAX} THEN ${SUM_MAX} ELSE ${sum} END)::text`; // null where nobody said
+};
 
 /** What the run has used, summed by model and currency; a sum stops at 2^53 - 1, since runners may report anything. */
 export function sumUsage(on: SqlExecutor, { tenantId, runId }: RunKey): Promise<z.infer<typeof UsageRow>[]> {

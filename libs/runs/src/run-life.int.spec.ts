@@ -243,6 +243,22 @@ describe('a run', () => {
   });
 });
 
+describe('a run with very many open tool calls', () => {
+  test('still ends', async () => {
+    const { run, epoch } = await aClaimedRun(t.db);
+    const key = { tenantId, runId: run.id };
+    const call = (callId: string) => ({ type: 'tool_call', payload: { callId, name: 'ls', arguments: {} } });
+    for (let batch = 0; batch < 20; batch += 1) {
+      await appendRunEvents(t.db, { ...key, epoch, events: Array.from({ length: 500 }, (_, i) => call(`${batch} ${i}`)) });
+    }
+    await inTransaction(t.db, (tx) => finishRun(tx, { ...key, epoch, outcome: completed }));
+    expect((await getRun(t.db, key)).lastEventSeq).toBe(2 + 10_000 + 10_000 + 1);
+    await t.db.pool.query('DELETE FROM runplane.run_events WHERE run_id = $1', [run.id]); // too many for the checker after each test
+    await t.db.pool.query('DELETE FROM runplane.outbox_events WHERE run_id = $1', [run.id]);
+    await t.db.pool.query('DELETE FROM runplane.runs WHERE id = $1', [run.id]);
+  }, 30_000);
+});
+
 describe('a cancel', () => {
   test('of an unclaimed run ends it at once', async () => {
     const { run, command } = await aTurn(t.db);
@@ -359,6 +375,37 @@ describe('a lost runner', () => {
     await endLease(t.db, run.id);
     await sweepLostRunnersOnce(t.db);
     expect(await getRun(t.db, key)).toMatchObject({ status: 'failed', failure: { kind: 'runner-lost' } });
+  });
+
+  test.each(['nothing', 'a turn that nobody dispatched'])(
+    'that leaves %s to its successor fails its run all the same: nobody would ever come',
+    async (left) => {
+      const sessionId = `left ${left}`;
+      const { run, command, epoch } = await aClaimedTurn(t.db, sessionId, { run: newRun({ onRunnerLost: 'requeue' }) });
+      const key = { tenantId, runId: run.id };
+      await inTransaction(t.db, (tx) => finishCommand(tx, { ...key, commandId: command.id, epoch, outcome: completed }));
+      if (left !== 'nothing') {
+        const second = { type: 'turn', payload: { text: 'more' } };
+        await inTransaction(t.db, (tx) => createCommand(tx, { ...key, command: second, idempotencyKey: 'second' }));
+      }
+      await endLease(t.db, run.id);
+      expect(await sweepLostRunnersOnce(t.db)).toEqual({ changed: 1, failed: 0 });
+      expect(await getRun(t.db, key)).toMatchObject({ status: 'failed', failure: { kind: 'runner-lost' } });
+      expect(await getSession(t.db, { tenantId, sessionId })).toMatchObject({ executionState: 'terminal' });
+    },
+  );
+
+  test('takes a command along whose cancel was requested: no new runner is launched for it', async () => {
+    const { run, command } = await aClaimedTurn(t.db, undefined, { run: newRun({ onRunnerLost: 'requeue' }) });
+    await inTransaction(t.db, (tx) => cancelCommand(tx, { tenantId, commandId: command.id, reason: 'no need' }));
+    await endLease(t.db, run.id);
+    await sweepLostRunnersOnce(t.db);
+    expect(await getCommand(t.db, { tenantId, commandId: command.id })).toMatchObject({
+      state: 'cancelled',
+      failure: { message: 'no need' },
+    });
+    expect(await listCancelRequests(t.db, { tenantId, runId: run.id })).toMatchObject({ requests: [{ stage: 'terminalized' }] });
+    expect(await getRun(t.db, { tenantId, runId: run.id })).toMatchObject({ status: 'failed', failure: { kind: 'runner-lost' } });
   });
 
   test('that never came fails its run at the claim deadline', async () => {

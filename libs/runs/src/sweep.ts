@@ -5,8 +5,8 @@ import { endCancelledRun } from './cancel-run';
 import { closeRun } from './close-run';
 import { listOverdueCommandCancels, lockCommand, lockOpenCommands, writeCommandsPending, type CommandRow } from './command.sql';
 import { claimDeadlineSet, writeNewIntent } from './create-command';
-import { cancelOpenIntents, findIntent, type IntentRow } from './dispatch-intent.sql';
-import { appendServerEvents, phase } from './run-event.sql';
+import { cancelOpenIntents, findIntent, hasIntents, type IntentRow } from './dispatch-intent.sql';
+import { appendServerEvents, phase, type ServerEvent } from './run-event.sql';
 import { deleteRunLease, listEndedLeases, lockRunLease } from './run-lease.sql';
 import { decideLostRunner, isCancelOverdue, isClaimOverdue } from './run-decisions';
 import { listOverdueRunCancels, listUnclaimedRuns, lockRun, type RunKey, type RunRow } from './run.sql';
@@ -26,7 +26,7 @@ export interface Sweep {
 
 /**
  * Runs whose runner's lease has ended: a requested cancel is completed; otherwise by the run's policy requeued, within its attempts, or
- * failed as runner-lost.
+ * failed as runner-lost. A run with nothing left to give to another runner ends in any case: it would wait for ever.
  * Locks     run → run lease → commands → intents → session.   Emits: claim-lost, run-requeued, or the ending's events.
  */
 export async function sweepLostRunnersOnce(db: Db, { limit = ROWS_MAX }: { limit?: number } = {}): Promise<Sweep> {
@@ -44,35 +44,37 @@ export async function sweepLostRunnersOnce(db: Db, { limit = ROWS_MAX }: { limit
         await endCancelledRun(tx, run, { fenced: true, reason: 'runner-lost', before: [lost] });
         return true;
       case 'requeue':
-        await requeue(tx, run);
+        await requeue(tx, run, lost);
         return true;
       case 'fail':
-        await closeRun(tx, run, {
-          status: 'failed',
-          failureKind: 'runner-lost',
-          failureMessage: `the runner ${run.claimedBy ?? ''} stopped renewing its lease`,
-          reason: 'runner-lost',
-          before: [lost],
-        });
+        await failLost(tx, run, [lost]);
         return true;
     }
   });
 }
 
-/** Gives a run back to the dispatcher. The epoch grows now, so that the lost runner is fenced before the next claim (OWN-1). */
-async function requeue(tx: Tx, run: RunRow): Promise<void> {
+function failLost(tx: Tx, run: RunRow, before: readonly ServerEvent[]): Promise<void> {
+  const failureMessage = `the runner ${run.claimedBy ?? ''} stopped renewing its lease`;
+  return closeRun(tx, run, { status: 'failed', failureKind: 'runner-lost', failureMessage, reason: 'runner-lost', before });
+}
+
+/**
+ * Gives a run back to the dispatcher. The epoch grows now, so that the lost runner is fenced before the next claim (OWN-1). Commands whose
+ * cancel was requested end here; a dispatched run that has no dispatched command left is failed.
+ */
+async function requeue(tx: Tx, run: RunRow, lost: ServerEvent): Promise<void> {
   const key = { tenantId: run.tenantId, runId: run.id };
+  await appendServerEvents(tx, key, [lost]);
   await deleteRunLease(tx, key);
-  const commands = await lockOpenCommands(tx, key);
-  await cancelOpenIntents(tx, key, { commandId: null, reason: 'run requeued' });
+  const commands = await endCancelledCommands(tx, run);
   const dispatched = await lastDispatched(tx, key, commands);
-  const lost = claimLostEvent({ runnerId: run.claimedBy, epoch: run.claimEpoch, reason: 'lease-ended' });
+  if (dispatched === undefined && (await hasIntents(tx, key))) return failLost(tx, run, []);
+  await cancelOpenIntents(tx, key, { commandId: null, reason: 'run requeued' });
   const deadline = dispatched === undefined ? emptySql : claimDeadlineSet((await requireTenant(tx, run.tenantId)).settings.claimDeadlineMs);
   await appendServerEvents(
     tx,
     key,
     [
-      lost,
       phase('run-requeued', {
         commandId: dispatched?.commandId ?? null,
         attempts: run.attempts,
@@ -86,6 +88,16 @@ async function requeue(tx: Tx, run: RunRow): Promise<void> {
   if (dispatched === undefined) return;
   const { commandId, kind, input, inputHash } = dispatched;
   await writeNewIntent(tx, { ...key, commandId }, { kind, input, inputHash });
+}
+
+/** Ends the commands that were to be cancelled, as their runner's end does; a turn takes its steers along. Returns what is still open. */
+async function endCancelledCommands(tx: Tx, run: RunRow): Promise<CommandRow[]> {
+  for (;;) {
+    const open = await lockOpenCommands(tx, { tenantId: run.tenantId, runId: run.id });
+    const cancelled = open.find((command) => command.cancelRequestId !== null);
+    if (cancelled === undefined) return open;
+    await endCancelledCommand(tx, run, cancelled, { fenced: true, reason: 'runner-lost' });
+  }
 }
 
 /** The dispatch to repeat: of the first open command that had one. A run that was never dispatched waits for a runner of its own. */
