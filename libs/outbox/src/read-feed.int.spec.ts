@@ -222,6 +222,17 @@ describe('waiting for the feed', () => {
     expect(await waiting).toMatchObject({ events: [] });
   });
 
+  test('does not read on over a backlog of others when its time is over, or its client gone', async () => {
+    const after = await head();
+    await append(t.db.sql, { tenantId: 'globex', streamId: 'backlog', count: 10_001 });
+    await append(t.db.sql, { streamId: 'behind' });
+    await passed();
+    expect(await waitForFeed(t.db, { tenantId: 'acme', after, waitMs: 0 })).toMatchObject({ events: [], more: true });
+    const aborted = { waitMs: 10_000, signal: AbortSignal.abort() };
+    expect(await waitForFeed(t.db, { tenantId: 'acme', after, ...aborted })).toMatchObject({ events: [], more: true });
+    expect(shown((await waitForFeed(t.db, { tenantId: 'acme', after, waitMs: 10_000 })).events)).toEqual(['behind 1']);
+  });
+
   test('asks with the tip of the feed whether there is news', async () => {
     const tip = async () => (await feedProbe.versionsOf(t.db.sql, ['feed'])).get('feed');
     const before = await tip();

@@ -31,8 +31,8 @@ export async function readFeed(on: SqlExecutor, { tenantId, after = 'start', lim
 }
 
 /**
- * The same, waiting for the first event up to `waitMs`. Holds no connection while it waits; ends early, with an empty page, on abort and on
- * shutdown.
+ * The same, waiting for the first event up to `waitMs`, and reading on over other tenants' events meanwhile. Holds no connection while it
+ * waits; ends early, with an empty page, on abort and on shutdown.
  */
 export async function waitForFeed(db: Db, request: ReadFeed & { waitMs: number; signal?: AbortSignal | undefined }): Promise<FeedPage> {
   const deadline = performance.now() + request.waitMs;
@@ -40,11 +40,10 @@ export async function waitForFeed(db: Db, request: ReadFeed & { waitMs: number; 
   try {
     let page = await readFeed(db.sql, request);
     while (page.events.length === 0) {
-      if (!page.more) {
-        const remaining = deadline - performance.now();
-        const options = { timeoutMs: remaining, ...(request.signal === undefined ? {} : { signal: request.signal }) };
-        if (remaining <= 0 || (await subscription.next(options)) !== 'changed') return page;
-      }
+      const { signal } = request;
+      const timeoutMs = deadline - performance.now();
+      if (timeoutMs <= 0 || signal?.aborted === true) return page; // also where there is more: the next call goes on
+      if (!page.more && (await subscription.next({ timeoutMs, ...(signal === undefined ? {} : { signal }) })) !== 'changed') return page;
       page = await readFeed(db.sql, { ...request, after: page.cursor });
     }
     return page;
