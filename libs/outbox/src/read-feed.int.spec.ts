@@ -226,7 +226,7 @@ describe('waiting for the feed', () => {
     const after = await head();
     await append(t.db.sql, { tenantId: 'globex', streamId: 'backlog', count: 10_001 });
     await append(t.db.sql, { streamId: 'behind' });
-    await passed();
+    await waitForHorizon(t.db);
     expect(await waitForFeed(t.db, { tenantId: 'acme', after, waitMs: 0 })).toMatchObject({ events: [], more: true });
     const aborted = { waitMs: 10_000, signal: AbortSignal.abort() };
     expect(await waitForFeed(t.db, { tenantId: 'acme', after, ...aborted })).toMatchObject({ events: [], more: true });
