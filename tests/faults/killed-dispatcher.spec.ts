@@ -38,7 +38,7 @@ interface DispatchedTurn {
 
 async function aDispatchedTurn(backendProfile: keyof typeof backends = 'marked'): Promise<DispatchedTurn> {
   const name = randomUUID();
-  const folder = path.join(machine.dir, 'data/workspaces', name);
+  const folder = path.join(machine.dir, 'data/workspaces', TENANT, name);
   await mkdir(folder, { recursive: true });
   const file = path.join(folder, 'marks');
   await writeFile(file, '');

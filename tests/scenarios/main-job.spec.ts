@@ -55,7 +55,7 @@ let turns = 0;
 
 beforeAll(async () => {
   dataDir = await realpath(await mkdtemp(path.join(os.tmpdir(), 'main-job-')));
-  workspaces = path.join(dataDir, 'workspaces');
+  workspaces = path.join(dataDir, 'workspaces', 'acme');
   await ensureTenant(database.db.sql, 'acme');
   const { key } = await createApiKey(database.db.sql, { tenantId: 'acme', name: 'test', scopes: [...SCOPES] });
   const port = await freePort();
@@ -260,6 +260,7 @@ it('a cancel ends a program that ignores SIGTERM, with its children, and frees t
 it('a workspace that leads out of its root is refused for good, by the launcher or by the runner', async () => {
   const outside = path.join(dataDir, 'outside');
   await mkdir(outside);
+  await mkdir(workspaces, { recursive: true });
   await symlink(outside, path.join(workspaces, 'way-out'));
 
   for (const folder of ['../outside', 'way-out', 'way-out/deeper']) {

@@ -35,7 +35,13 @@ async function main(args: readonly string[], signal: AbortSignal): Promise<void>
     timeline.check(`ready: ${url}`);
 
     const client = createClient({ url, apiKey: firstKey });
-    await tellStory({ client, timeline, workspaceRoot: config.workspaceRoot, isOwnProgram: command === undefined, signal });
+    await tellStory({
+      client,
+      timeline,
+      workspaceRoot: path.join(config.workspaceRoot, 'default'),
+      isOwnProgram: command === undefined,
+      signal,
+    });
     if (!(await runnersHaveEnded(path.join(dataDir, 'runners'), 5_000))) throw new DemoFailed('a runner process is still there');
     timeline.check('every runner process has ended');
     await showAround(timeline, server, keep, signal);

@@ -86,7 +86,7 @@ it('hands the job over on standard input, and the token nowhere else', async () 
     commandId: 'cmd_1',
     runnerId: 'runner_1',
     backend: backends['agent'],
-    workspaceRoot: '/srv/workspaces',
+    workspaceRoot: '/srv/workspaces/t',
     workspacePath: 'team/a',
   });
   const environ = (await readFile(`/proc/${pid}/environ`, 'utf8')).split('\0');
@@ -161,6 +161,23 @@ it.each([
 ])('refuses %j for good', async (change, failureKind) => {
   await expect(launch(change)).rejects.toMatchObject({ name: 'LaunchFailed', permanent: true, failureKind });
   expect(await readdir(dir)).toEqual([]);
+});
+
+it('gives each tenant workspaces of its own, also under the same path or run id', async () => {
+  const placeOf = async (change: Partial<LaunchRequest>) => {
+    const { workspaceRoot, workspacePath } = await jobOf((await launch(change)).pid);
+    return path.join(workspaceRoot, workspacePath);
+  };
+  const own = { workspaceRef: {} };
+
+  expect(await placeOf({ runnerJobId: 'a', tenantId: 'acme', ...own })).toBe('/srv/workspaces/acme/runs/run_1');
+  expect(await placeOf({ runnerJobId: 'b', tenantId: 'globex', ...own })).toBe('/srv/workspaces/globex/runs/run_1');
+});
+
+it.each(['..', '.', 'a/b', '会'.repeat(66)])('finds a folder for a run that its creator called %s', async (runId) => {
+  const { workspacePath } = await jobOf((await launch({ runId, workspaceRef: {} })).pid);
+
+  expect(workspacePath).toMatch(/^runs\/[0-9a-f]{64}$/);
 });
 
 it('can be tried again when the runner program does not start', async () => {

@@ -1,4 +1,4 @@
-import { allowedEnvironment, BackendProfiles, type ProcessBackend, type ProcessJob, workspacePath } from '@runplane/contracts';
+import { allowedEnvironment, BackendProfiles, contentHash, type ProcessBackend, type ProcessJob, workspacePath } from '@runplane/contracts';
 import { type ChildProcess, spawn } from 'node:child_process';
 import { mkdir, open } from 'node:fs/promises';
 import path from 'node:path';
@@ -13,6 +13,7 @@ export interface ProcessLauncherOptions {
   readonly stateDir: string;
   readonly apiUrl: string;
   readonly backends: BackendProfiles | (() => BackendProfiles | Promise<BackendProfiles>);
+  /** Each tenant's workspaces lie in a folder of its own below it. */
   readonly workspaceRoot: string;
   /** A token for this one run. */
   readonly issueToken: (request: LaunchRequest) => Promise<string>;
@@ -43,8 +44,10 @@ export function createProcessLauncher(options: ProcessLauncherOptions): Launcher
       const token = await issueToken({ ...request, runnerId });
       child = await start(runnerCommand, path.join(stateDir, place.logName), backend);
       await place.note({ pid: child.pid, startTime: await processStart(child.pid), runnerId });
-      const { runId, commandId } = request;
-      const job: ProcessJob = { apiUrl, token, runId, commandId, runnerId, backend, workspaceRoot, workspacePath: folder };
+      const { tenantId, runId, commandId } = request;
+      // A path comes from a request: it may name no folder of another tenant (TEN-1), also through a symbolic link.
+      const root = path.join(workspaceRoot, tenantId);
+      const job: ProcessJob = { apiUrl, token, runId, commandId, runnerId, backend, workspaceRoot: root, workspacePath: folder };
       await handOver(child.process, job);
       log(`runner ${runnerId} for run ${runId} is process ${child.pid}`);
       return launched('created', child.pid, runnerId);
@@ -75,12 +78,17 @@ async function requireBackend(backends: ProcessLauncherOptions['backends'], prof
 
 /** `workspaceRef.path`, or a folder of the run's own. Symbolic links are judged by the runner, when it opens the folder. */
 function requireWorkspace({ workspaceRef, runId }: LaunchRequest): string {
-  const folder = workspacePath.safeParse(workspaceRef['path'] ?? `runs/${encodeURIComponent(runId)}`);
+  const folder = workspacePath.safeParse(workspaceRef['path'] ?? `runs/${folderNameOf(runId)}`);
   if (folder.success) return folder.data;
   throw new LaunchFailed(`The workspace path is refused: it ${folder.error.issues[0]?.message ?? 'is not valid'}.`, {
     permanent: true,
     failureKind: 'workspace-refused',
   });
+}
+
+/** Ids of a caller's own may be no name of a file: too long, or one or two dots. */
+function folderNameOf(runId: string): string {
+  return /^\w[\w.-]{0,99}$/.test(runId) ? runId : contentHash(runId).hash;
 }
 
 interface Started {

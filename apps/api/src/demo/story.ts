@@ -8,6 +8,7 @@ import type { Timeline } from './timeline';
 export interface Stage {
   readonly client: Client;
   readonly timeline: Timeline;
+  /** Of the demo's tenant. */
   readonly workspaceRoot: string;
   /** The demo's own program, whose files are known; false for a command line of the visitor. */
   readonly isOwnProgram: boolean;
