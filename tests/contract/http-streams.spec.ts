@@ -309,3 +309,50 @@ describe('closing', () => {
     await idle.until(({ closed }) => closed, 'the end of an idle connection');
   }, 20_000);
 });
+
+describe('a run of large events', () => {
+  const texts = Array.from({ length: 12 }, (_, i) => `${i} ${'x'.repeat(1_000_000)}`);
+  const textsOf = (found: { type: string; payload: { text: string } }[]) =>
+    found.filter(({ type }) => type === 'assistant_message').map(({ payload }) => payload.text);
+
+  test('comes whole, by pages, stream and feed, in pieces that a process can hold', async () => {
+    const from = (await api.call('GET', '/v1/feed?after=now')).body.cursor as string;
+    for (const text of texts) await say(text);
+    await finish();
+
+    const page = await api.call('GET', `${path()}/events?limit=500`);
+    expect(page.text.length).toBeLessThan(6_000_000);
+    expect(textsOf((await log()) as never)).toEqual(texts);
+
+    const client = open();
+    await client.until(ended, 'the end', 20_000);
+    expect(textsOf(events(client.frames) as never)).toEqual(texts);
+
+    const fed: { type: string; data: { text: string } }[] = [];
+    for (let cursor = from, more = true; more || fed.at(-1)?.type !== 'terminal_status';) {
+      const answer = await api.call('GET', `/v1/feed?after=${cursor}&limit=200`);
+      expect(answer.text.length).toBeLessThan(6_000_000);
+      ({ cursor, more } = answer.body);
+      fed.push(...answer.body.events);
+    }
+    expect(textsOf(fed.map(({ type, data }) => ({ type, payload: data })))).toEqual(texts);
+  }, 60_000);
+
+  test('large commands reach their runner in pieces too', async () => {
+    for (const text of texts) await api.call('POST', `${path()}/commands`, { body: { type: 'note', payload: { text } } });
+
+    const seen: string[] = [];
+    for (let last = 0; ;) {
+      const { body, text } = await api.call('POST', `${path()}/heartbeat`, { body: { epoch: world.epoch, commandsAfterSeq: last } });
+      expect(text.length).toBeLessThan(6_000_000);
+      if (body.commands.length === 0) break;
+      seen.push(
+        ...body.commands.flatMap((command: { type: string; payload: { text: string } }) =>
+          command.type === 'note' ? command.payload.text : [],
+        ),
+      );
+      last = body.commands.at(-1).seq;
+    }
+    expect(seen).toEqual(texts);
+  });
+});

@@ -23,6 +23,8 @@ export const RUN_LIST_ROWS_DEFAULT = 25;
 export const RUN_LIST_ROWS_MAX = 100;
 export const EVENT_LIST_ROWS_DEFAULT = 100;
 export const EVENT_LIST_ROWS_MAX = 500;
+/** A page of events or commands ends with the row whose payload passes this, so that no reader makes a process hold hundreds of megabytes. */
+export const PAGE_BYTES_MAX = 4 * 1024 * 1024;
 /** A page of the feed never reads further than this, so that a filter cannot make one call scan the whole table. */
 export const FEED_SCAN_ROWS_MAX = 10_000;
 

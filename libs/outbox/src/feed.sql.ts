@@ -1,3 +1,4 @@
+import { PAGE_BYTES_MAX } from '@runplane/contracts';
 import { column, rows, sql, type SqlExecutor } from '@runplane/database';
 import { z } from 'zod';
 
@@ -9,6 +10,8 @@ const FeedRow = z.object({
   /** The last place below the horizon. */
   headTx: column.bigint.nullable(),
   headPosition: column.bigint.nullable(),
+  /** More events of the page were found than their size lets it hold. */
+  cut: column.bool,
   /** The last place that the scan has looked at, when it stopped at its limit before the horizon. */
   scanTx: column.bigint.nullable(),
   scanPosition: column.bigint.nullable(),
@@ -36,7 +39,8 @@ export interface FeedPlace {
 
 /**
  * Reads the feed behind a place and below the horizon: rows and bound from one statement, hence one snapshot (FEED-1). Always returns at
- * least one row; without an event its event columns are null. Reads at most `scanRows` rows of the table, whatever the filter leaves.
+ * least one row; without an event its event columns are null. Reads at most `scanRows` rows of the table, whatever the filter leaves, and
+ * returns events up to the one whose data passes PAGE_BYTES_MAX.
  */
 export function readFeedRows(
   on: SqlExecutor,
@@ -58,8 +62,9 @@ export function readFeedRows(
       WHERE ${behind} AND o.tx < (SELECT horizon FROM h)
       ORDER BY o.tx, o.position OFFSET ${scanRows - 1}::int LIMIT 1
     ),
-    page AS (
-      SELECT * FROM (
+    page AS MATERIALIZED (
+      SELECT *, sum(octet_length(data::text)) OVER (ORDER BY tx, position ROWS UNBOUNDED PRECEDING) - octet_length(data::text) AS bytes_before
+      FROM (
         SELECT o.* FROM runplane.outbox_events o
         WHERE ${behind} AND o.tx < (SELECT horizon FROM h)
         ORDER BY o.tx, o.position LIMIT ${scanRows}::int
@@ -68,11 +73,12 @@ export function readFeedRows(
       ORDER BY tx, position LIMIT ${limit}::int
     )
     SELECT h.store_id AS "storeId", h.horizon::text AS "horizon", head.tx::text AS "headTx", head.position::text AS "headPosition",
+      EXISTS (SELECT FROM page WHERE bytes_before >= ${PAGE_BYTES_MAX}::int) AS "cut",
       s.tx::text AS "scanTx", s.position::text AS "scanPosition",
       p.tx::text AS "tx", p.position::text AS "position", p.stream::text AS "stream", p.stream_id AS "streamId", p.sequence::text AS "sequence",
       p.type AS "type", p.tenant_id AS "tenantId", p.project_id AS "projectId", p.session_id AS "sessionId", p.run_id AS "runId",
       p.command_id AS "commandId", p.event_id AS "eventId", p.data::text AS "data", runplane.wire_time(p.created_at) AS "time"
-    FROM h LEFT JOIN head ON true LEFT JOIN scan_end s ON true LEFT JOIN page p ON true
+    FROM h LEFT JOIN head ON true LEFT JOIN scan_end s ON true LEFT JOIN page p ON p.bytes_before < ${PAGE_BYTES_MAX}::int
     ORDER BY p.tx, p.position`,
   );
 }

@@ -26,7 +26,7 @@ export async function readFeed(on: SqlExecutor, { tenantId, after = 'start', lim
   const store = storeOf(found);
   if (cursor !== undefined) assertOfThisStore(cursor, store);
   const events = found.flatMap((row) => feedEvent(row));
-  const next = nextPlace(found, { after: cursor ?? FEED_START, full: events.length === rowsMax });
+  const next = nextPlace(found, { after: cursor ?? FEED_START, full: store.cut || events.length === rowsMax });
   return { events, cursor: encodeFeedCursor(store.storeId, next.place), head: headCursor(store), more: next.more };
 }
 

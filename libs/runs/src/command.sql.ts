@@ -1,4 +1,4 @@
-import { COMMAND_STATES, type Command, type CommandState, type JsonObject } from '@runplane/contracts';
+import { COMMAND_STATES, PAGE_BYTES_MAX, type Command, type CommandState, type JsonObject } from '@runplane/contracts';
 import { column, maybeRow, rows, sql, takingLock, type SqlExecutor, type Tx } from '@runplane/database';
 import { z } from 'zod';
 import type { RunKey } from './run.sql';
@@ -202,7 +202,7 @@ export async function writeCommandsCancelledWithRun(
   );
 }
 
-/** Commands of a run behind a number, by number. */
+/** Commands of a run behind a number, by number; fewer than `limit` where their payloads are large. */
 export async function listCommandsAfter(
   on: SqlExecutor,
   { tenantId, runId }: RunKey,
@@ -211,9 +211,13 @@ export async function listCommandsAfter(
   const found = await rows(
     on,
     CommandRow,
-    sql`SELECT ${COLUMNS} FROM runplane.commands
-        WHERE tenant_id = ${tenantId}::text AND run_id = ${runId}::text AND seq > ${afterSeq}::int AND (NOT ${openOnly}::bool OR ${OPEN})
-        ORDER BY seq LIMIT ${limit}::int`,
+    sql`SELECT ${COLUMNS} FROM (
+          SELECT *, sum(octet_length(payload::text)) OVER (ORDER BY seq ROWS UNBOUNDED PRECEDING) - octet_length(payload::text) AS bytes_before
+          FROM runplane.commands
+          WHERE tenant_id = ${tenantId}::text AND run_id = ${runId}::text AND seq > ${afterSeq}::int AND (NOT ${openOnly}::bool OR ${OPEN})
+          ORDER BY seq LIMIT ${limit}::int
+        ) page
+        WHERE bytes_before < ${PAGE_BYTES_MAX}::int ORDER BY seq`,
   );
   return found.map(toCommand);
 }

@@ -121,10 +121,15 @@ export async function* streamRunEvents(
   let seen = afterSeq;
   try {
     while (!signal.aborted) {
-      const { events, terminalSeq, status } = await listRunEvents(db, { tenantId, runId, afterSeq: seen, limit: EVENT_LIST_ROWS_DEFAULT });
+      const { events, lastSeq, terminalSeq, status } = await listRunEvents(db, {
+        tenantId,
+        runId,
+        afterSeq: seen,
+        limit: EVENT_LIST_ROWS_DEFAULT,
+      });
       if (events.length > 0) yield { events };
       seen = events.at(-1)?.seq ?? seen;
-      if (events.length === EVENT_LIST_ROWS_DEFAULT) continue;
+      if (events.length === EVENT_LIST_ROWS_DEFAULT || (events.length > 0 && seen < lastSeq)) continue; // cut by number or by size
       if (terminalSeq !== null && seen >= terminalSeq) {
         yield { end: { status, terminalSeq } };
         return;

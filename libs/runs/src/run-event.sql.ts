@@ -1,4 +1,4 @@
-import { isOutputEvent, newId, redactJson, RUN_STATES, type JsonObject, type RunEvent } from '@runplane/contracts';
+import { isOutputEvent, newId, PAGE_BYTES_MAX, redactJson, RUN_STATES, type JsonObject, type RunEvent } from '@runplane/contracts';
 import { column, emptySql, maybeRow, oneRow, rawSql, rows, sql, type Sql, type SqlExecutor, type Tx } from '@runplane/database';
 import { feedTx, insertOutboxEvents } from '@runplane/outbox';
 import { z } from 'zod';
@@ -117,7 +117,7 @@ const EventRow = z.object({
 const COLUMNS = sql`id AS "id", run_id AS "runId", seq::text AS "seq", type AS "type", payload::text AS "payload", command_id AS "commandId",
   runplane.wire_time(created_at) AS "createdAt"`;
 
-/** Events of a run behind a sequence, ascending. */
+/** Events of a run behind a sequence, ascending; fewer than `limit` where their payloads are large. */
 export function listEventsAfter(
   on: SqlExecutor,
   { tenantId, runId }: RunKey,
@@ -126,9 +126,13 @@ export function listEventsAfter(
   return rows(
     on,
     EventRow,
-    sql`SELECT ${COLUMNS} FROM runplane.run_events
-        WHERE tenant_id = ${tenantId}::text AND run_id = ${runId}::text AND seq > ${String(afterSeq)}::bigint
-        ORDER BY run_events.seq LIMIT ${limit}::int`,
+    sql`SELECT ${COLUMNS} FROM (
+          SELECT *, sum(octet_length(payload::text)) OVER (ORDER BY run_events.seq ROWS UNBOUNDED PRECEDING) - octet_length(payload::text) AS bytes_before
+          FROM runplane.run_events
+          WHERE tenant_id = ${tenantId}::text AND run_id = ${runId}::text AND seq > ${String(afterSeq)}::bigint
+          ORDER BY run_events.seq LIMIT ${limit}::int
+        ) page
+        WHERE bytes_before < ${PAGE_BYTES_MAX}::int ORDER BY page.seq`,
   );
 }
 
