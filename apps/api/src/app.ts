@@ -42,6 +42,8 @@ export interface RouteDeps {
 }
 
 const WAITERS_MAX = 10_000;
+/** For a request to arrive whole; Fastify would wait for ever. Answers may take longer. */
+const REQUEST_MS_MAX = 60_000;
 /** Above what identifiers allow, so that a schema judges the length and says what is wrong. */
 const PARAM_CHARS_MAX = 16 * 1024;
 
@@ -59,6 +61,7 @@ export async function buildApp(deps: AppDeps): Promise<App> {
     logController: new LogController({ disableRequestLogging: true }), // logRequests below says less
     genReqId: () => `req_${randomUUID()}`,
     bodyLimit: HTTP_BODY_BYTES_MAX,
+    requestTimeout: REQUEST_MS_MAX,
     exposeHeadRoutes: false,
     return503OnClosing: false, // the hook below answers with a problem
     forceCloseConnections: 'idle',

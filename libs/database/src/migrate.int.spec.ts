@@ -158,6 +158,21 @@ describe('migrate and the Prisma CLI', () => {
 });
 
 describe('migrate', () => {
+  test('a role that owns the schema and nothing else can apply everything', async () => {
+    const url = new URL(await emptyDatabase());
+    const role = `owner_${randomBytes(6).toString('hex')}`;
+    await withClient(url.toString(), (client) =>
+      client.query(`CREATE ROLE ${role} LOGIN PASSWORD 'x'; CREATE SCHEMA runplane AUTHORIZATION ${role}`),
+    );
+    try {
+      const asRole = new URL(url);
+      Object.assign(asRole, { username: role, password: 'x' });
+      expect(await migrate(asRole.toString())).toEqual((await readMigrations()).map(({ name }) => name));
+    } finally {
+      await withClient(url.toString(), (client) => client.query(`DROP OWNED BY ${role} CASCADE; DROP ROLE ${role}`));
+    }
+  });
+
   test('two at once apply each migration once', async () => {
     const url = await emptyDatabase();
 

@@ -40,8 +40,12 @@ export async function dispatchOnce(
 ): Promise<DispatchReport> {
   const intents = await claimDispatchIntents(db, { owner, limit, leaseMs });
   const report = { launched: 0, retried: 0, failed: 0, stale: 0 };
-  const settled = await Promise.all(intents.map((intent) => dispatch(db, launcher, owner, intent)));
-  for (const kind of settled) report[kind] += 1;
+  // All are awaited, also when one fails: the next pass, or the end of the process, must not find launches under way.
+  const settled = await Promise.allSettled(intents.map((intent) => dispatch(db, launcher, owner, intent)));
+  for (const each of settled) {
+    if (each.status === 'rejected') throw each.reason;
+    report[each.value] += 1;
+  }
   return report;
 }
 

@@ -1,7 +1,10 @@
 -- The first tables. Locks: only what it creates. An empty database is all it needs; run again by nobody.
 -- Written by Prisma from prisma/schema and reviewed; the parts below "By hand" are what Prisma's language cannot say.
 
-CREATE SCHEMA IF NOT EXISTS "runplane";
+-- By hand: IF NOT EXISTS asks for the right to create schemas even when there is nothing to do; an operator may have made it for our role.
+DO $$ BEGIN
+  IF NOT EXISTS (SELECT FROM pg_namespace WHERE nspname = 'runplane') THEN CREATE SCHEMA "runplane"; END IF;
+END $$;
 
 -- By hand: the clock. A test may set it for a session (set_config('runplane.fake_now', …)); milliseconds, as all columns have.
 -- VOLATILE on purpose: time goes on inside a transaction, so that a lease is judged by the time after the wait for its lock.
