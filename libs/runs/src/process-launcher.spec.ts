@@ -25,9 +25,17 @@ beforeEach(async () => {
   started = [];
 });
 afterEach(async () => {
-  for (const pid of started) if ((await processStart(pid)) !== undefined) process.kill(pid, 'SIGKILL');
+  for (const pid of started) killIfThere(pid);
   await rm(dir, { recursive: true });
 });
+
+function killIfThere(pid: number): void {
+  try {
+    process.kill(pid, 'SIGKILL');
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'ESRCH') throw error; // it has ended by itself meanwhile
+  }
+}
 
 const backends = BackendProfiles.parse({
   agent: { command: ['agent', '--fast'], envAllow: ['LAUNCHER_TEST', 'DATABASE_URL', 'RUNPLANE_SECRET'], env: { FIXED: '1' } },

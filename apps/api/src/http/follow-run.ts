@@ -1,6 +1,7 @@
 import type { Db } from '@runplane/database';
 import { streamRunEvents } from '@runplane/runs';
 import type { FastifyReply } from 'fastify';
+import { isPassing } from '../maintenance/run-every';
 import { toProblem } from './problem';
 import { ClientGone, controlFrame, eventFrame, EventStream } from './sse';
 import type { Waiters } from './waiters';
@@ -36,7 +37,7 @@ export async function followRun(reply: FastifyReply, { db, waiters, tenantId, ru
     }
   } catch (error) {
     if (!(error instanceof ClientGone)) {
-      request.log.error({ err: error }, 'an event stream failed');
+      request.log[isPassing(error) ? 'warn' : 'error']({ err: error }, 'an event stream failed');
       const { problem } = toProblem(error, { requestId: request.id, instance: request.url.split('?')[0] ?? '' });
       await stream.send(controlFrame('error', problem)).catch(() => undefined);
     }
