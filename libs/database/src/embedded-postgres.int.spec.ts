@@ -126,6 +126,18 @@ test('a server that keeps running is adopted by the next start', async () => {
   expect(existsSync(path.join(dataDir, 'postmaster.pid'))).toBe(false);
 });
 
+test('of two starts at once one is refused soon, and the other server stays', async () => {
+  await (await start()).stop();
+
+  const starts = await Promise.allSettled([start(), start()]);
+
+  const servers = starts.flatMap((each) => (each.status === 'fulfilled' ? [each.value] : []));
+  const refusals = starts.flatMap((each) => (each.status === 'rejected' ? [String(each.reason)] : []));
+  expect(refusals).toEqual([expect.stringContaining('another server uses that data directory')]);
+  expect(await query(servers[0] as EmbeddedPostgres, 'SELECT 1 AS one')).toEqual([{ one: 1 }]);
+  expect(existsSync(path.join(dataDir, 'runplane-owner.json'))).toBe(true);
+});
+
 test('a port that is taken is named, with what the server said', async () => {
   const taken = net.createServer().listen(0, '127.0.0.1');
   await once(taken, 'listening');

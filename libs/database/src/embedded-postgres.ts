@@ -251,7 +251,9 @@ async function start(
   await once(child, 'spawn');
   const pid = child.pid ?? 0;
   const release = options.keepRunning === true ? () => child.unref() : watch(child, dataDir, options.temporary === true);
-  if (options.keepRunning === true) await rm(ownerFile(dataDir), { force: true });
+  await untilHolding(dataDir, child); // of two starts at once one server ends: its note must not stand over the other's
+  if (hasEnded(child)) release();
+  else if (options.keepRunning === true) await rm(ownerFile(dataDir), { force: true });
   else await writeFile(ownerFile(dataDir), JSON.stringify({ pid: process.pid, birth: processBirth(process.pid) }));
 
   const server = handle({ pid, port, dataDir, temporary: options.temporary === true, child, release });
@@ -259,7 +261,7 @@ async function start(
     await untilReady(port, child);
   } catch (error) {
     const tail = readFileSync(logFile).subarray(logStart).toString('utf8').trimEnd().split('\n').slice(-20).join('\n');
-    await server.stop();
+    if (!hasEnded(child) || (await findPostmaster(dataDir)) === undefined) await server.stop(); // else another's: it stays
     throw new EmbeddedPostgresError(`PostgreSQL did not start on port ${port} with ${dataDir}: ${adviceFor(tail)}\n${tail}`, {
       cause: error,
     });
@@ -267,6 +269,13 @@ async function start(
   log(`PostgreSQL listens on 127.0.0.1:${port}`);
   child.unref();
   return server;
+}
+
+const hasEnded = (child: ChildProcess): boolean => child.exitCode !== null || child.signalCode !== null;
+
+/** Waits until the data directory is this server's, or the server has ended. */
+async function untilHolding(dataDir: string, child: ChildProcess): Promise<void> {
+  while (!hasEnded(child) && (await findPostmaster(dataDir))?.pid !== child.pid) await delay(POLL_MS);
 }
 
 function adviceFor(tail: string): string {
@@ -289,7 +298,7 @@ function handle({ pid, port, dataDir, temporary, child, release }: Server): Embe
   let ended: Promise<void> | undefined;
   const end = async (first: NodeJS.Signals): Promise<void> => {
     child?.ref();
-    if (child === undefined ? isAlive(pid) : child.exitCode === null && child.signalCode === null) signal(pid, first);
+    if (child === undefined ? isAlive(pid) : !hasEnded(child)) signal(pid, first);
     await untilGone(dataDir, pid, STOP_TIMEOUT_MS);
     release();
     child?.unref();
@@ -327,7 +336,7 @@ async function untilGone(dataDir: string, pid: number, timeoutMs: number): Promi
 async function untilReady(port: number, child: ChildProcess): Promise<void> {
   const late = Date.now() + START_TIMEOUT_MS;
   for (;;) {
-    if (child.exitCode !== null || child.signalCode !== null) throw new Error(`it ended with ${child.exitCode ?? child.signalCode}`);
+    if (hasEnded(child)) throw new Error(`it ended with ${child.exitCode ?? child.signalCode}`);
     const client = new pg.Client({
       host: '127.0.0.1',
       port,
