@@ -1,3 +1,3 @@
 export { feedTx, insertOutboxEvents } from './append.sql';
 export { decodeFeedCursor, encodeFeedCursor } from './feed-cursor';
-export { feedProbe, readFeed, waitForFeed, type ReadFeed } from './read-feed';
+export { feedProbe, feedStreams, readFeed, waitForFeed, type ReadFeed } from './read-feed';

@@ -1,10 +1,11 @@
 import { newId, partitionOf, type CursorExpired, type FeedEvent, type FeedPage } from '@runplane/contracts';
 import { inTransaction, sql, type SqlExecutor } from '@runplane/database';
 import { openClient, useDatabase, waitForHorizon } from '@runplane/database/testing';
+import { setTimeout as delay } from 'node:timers/promises';
 import type pg from 'pg';
 import { feedTx, insertOutboxEvents } from './append.sql';
 import { encodeFeedCursor } from './feed-cursor';
-import { feedProbe, readFeed, waitForFeed } from './read-feed';
+import { feedProbe, feedStreams, readFeed, waitForFeed } from './read-feed';
 
 // Rows of streams that no aggregate stands behind: what sessions and runs do is tested with them.
 const t = useDatabase({ checkInvariants: false });
@@ -207,10 +208,10 @@ describe('waiting for the feed', () => {
   test('is woken by an event, and not by another tenant’s', async () => {
     const waiting = wait({ after: await head() });
     await append(t.db.sql, { streamId: 'w-theirs', tenantId: 'globex' });
-    t.db.changed(['feed']);
+    t.db.changed(feedStreams('globex'));
     await append(t.db.sql, { streamId: 'w2' });
     await waitForHorizon(t.db);
-    t.db.changed(['feed']);
+    t.db.changed(feedStreams('acme'));
     expect(shown((await waiting).events)).toEqual(['w2 1']);
   });
 
@@ -220,6 +221,18 @@ describe('waiting for the feed', () => {
     const waiting = wait({ signal: abort.signal });
     abort.abort();
     expect(await waiting).toMatchObject({ events: [] });
+  });
+
+  test('sleeps through what other tenants write', async () => {
+    let looks = 0;
+    const query: SqlExecutor['query'] = (statement) => ((looks += 1), t.db.sql.query(statement));
+    const waiting = waitForFeed({ ...t.db, sql: { query } }, { tenantId: 'acme', after: await head(), waitMs: 300 });
+    for (let hint = 0; hint < 20; hint += 1) {
+      t.db.changed(feedStreams('globex'));
+      await delay(5);
+    }
+    expect(await waiting).toMatchObject({ events: [] });
+    expect(looks).toBe(1);
   });
 
   test('does not read on over a backlog of others when its time is over, or its client gone', async () => {

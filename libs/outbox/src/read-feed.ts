@@ -1,5 +1,5 @@
 import { FEED_SCAN_ROWS_MAX, LIST_ROWS_DEFAULT, LIST_ROWS_MAX, type FeedEvent, type FeedPage } from '@runplane/contracts';
-import type { Db, SqlExecutor, StreamProbe } from '@runplane/database';
+import type { Db, SqlExecutor, Stream, StreamProbe } from '@runplane/database';
 import { assertOfThisStore, decodeFeedCursor, encodeFeedCursor, FEED_START, type FeedCursor } from './feed-cursor';
 import { readFeedRows, readFeedTip, type FeedPlace, type FeedRow } from './feed.sql';
 
@@ -36,7 +36,7 @@ export async function readFeed(on: SqlExecutor, { tenantId, after = 'start', lim
  */
 export async function waitForFeed(db: Db, request: ReadFeed & { waitMs: number; signal?: AbortSignal | undefined }): Promise<FeedPage> {
   const deadline = performance.now() + request.waitMs;
-  const subscription = db.hub.subscribe('feed');
+  const subscription = db.hub.subscribe(request.tenantId === undefined ? 'feed' : feedOf(request.tenantId));
   try {
     let page = await readFeed(db.sql, request);
     while (page.events.length === 0) {
@@ -51,6 +51,11 @@ export async function waitForFeed(db: Db, request: ReadFeed & { waitMs: number; 
     subscription.close();
   }
 }
+
+const feedOf = (tenantId: string): Stream => `feed:${tenantId}`;
+
+/** What has changed with an event of a tenant. Readers of one tenant sleep through what others write: each look costs the store a statement. */
+export const feedStreams = (tenantId: string): readonly Stream[] => ['feed', feedOf(tenantId)];
 
 /** What the hub asks while somebody waits for the feed. */
 export const feedProbe: StreamProbe = {

@@ -10,6 +10,7 @@ import {
   type NewRunEvent,
 } from '@runplane/contracts';
 import { announce, executorOf, isTx, maybeRow, sql, takingLock, type At, type Sql, type SqlExecutor } from '@runplane/database';
+import { feedStreams } from '@runplane/outbox';
 import { runClosed } from './create-command';
 import { leaseLost } from './heartbeat';
 import { recordRefusalAfter } from './record-refusal';
@@ -46,7 +47,7 @@ export async function appendRunEvents(
   for (let look = 1; look <= LOOKS_MAX; look += 1) {
     const appended = await maybeRow(executorOf(at), Appended, runnerAppend(batch, isTx(at) ? at.feed.value : 0n));
     if (appended !== undefined) {
-      for (const stream of [runStream(key), 'feed'] as const) announce(at, stream);
+      for (const stream of [runStream(key), ...feedStreams(tenantId)]) announce(at, stream);
       return {
         firstSeq: appended.lastSeq - batch.events.length + 1,
         lastSeq: appended.lastSeq,

@@ -1,5 +1,6 @@
 import { ClaimRun, LIST_ROWS_MAX, newId, parseInput, RunCancelling, RunClaimed, type ClaimedRun } from '@runplane/contracts';
 import { announce, column, executorOf, isTx, oneRow, sql, takingLock, type At } from '@runplane/database';
+import { feedStreams } from '@runplane/outbox';
 import { z } from 'zod';
 import { claimRunRow, type ClaimRow } from './claim.sql';
 import { listCommandsAfter } from './command.sql';
@@ -25,7 +26,7 @@ export async function claimRun(at: At, { tenantId, runId, ...input }: RunKey & C
   const key = { tenantId, runId };
   const claim = await judgedClaim(at, key, { runnerId, leaseMs });
   assertGranted(claim, key);
-  if (claim.verdict !== 'keep') for (const stream of [runStream(key), 'feed'] as const) announce(at, stream);
+  if (claim.verdict !== 'keep') for (const stream of [runStream(key), ...feedStreams(tenantId)]) announce(at, stream);
   const on = executorOf(at);
   const run = await requireRun(on, key);
   const commands = await listCommandsAfter(on, key, { afterSeq: 0, limit: LIST_ROWS_MAX, openOnly: true });

@@ -1,6 +1,6 @@
 import { isOutputEvent, newId, PAGE_BYTES_MAX, redactJson, RUN_STATES, type JsonObject, type RunEvent } from '@runplane/contracts';
 import { column, emptySql, maybeRow, oneRow, rawSql, rows, sql, type Sql, type SqlExecutor, type Tx } from '@runplane/database';
-import { feedTx, insertOutboxEvents } from '@runplane/outbox';
+import { feedStreams, feedTx, insertOutboxEvents } from '@runplane/outbox';
 import { z } from 'zod';
 import { runStream, type RunKey } from './run.sql';
 
@@ -99,8 +99,7 @@ export function storable({ type, payload, commandId, toolCallId }: ServerEvent):
 export async function appendServerEvents(tx: Tx, run: RunKey, events: readonly ServerEvent[], set: Sql = emptySql): Promise<Appended> {
   const statement = appendStatement(run, events.map(storable), { guard: emptySql, set, floor: tx.feed.value, producer: null });
   const appended = await oneRow(tx, Appended, statement);
-  tx.changed(runStream(run));
-  tx.changed('feed');
+  for (const stream of [runStream(run), ...feedStreams(run.tenantId)]) tx.changed(stream);
   return appended;
 }
 
