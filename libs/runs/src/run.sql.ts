@@ -173,7 +173,7 @@ export async function listRunsPage(
   const { tenantId, statuses, projectId, sessionId, backendProfile } = filter;
   // Only the conditions that are asked for stand in the text: one that is there but may be off keeps a prepared plan from using the index.
   const conditions = [
-    sql`r.tenant_id = ${tenantId}::text`,
+    sql`r.tenant_id COLLATE "C" = ${tenantId}::text`, // as the list's index has it; see its migration
     ...(statuses === undefined ? [] : [sql`r.status::text = ANY (${[...statuses]}::text[])`]),
     ...(projectId === undefined ? [] : [sql`r.project_id = ${projectId}::text`]),
     ...(sessionId === undefined ? [] : [sql`r.session_id = ${sessionId}::text`]),
