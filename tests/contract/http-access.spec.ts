@@ -3,6 +3,7 @@ import { createApiKey, revokeApiKey } from '@runplane/api';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { callSample, makeWorld, methodOf, pathOf, ROUTE_SAMPLES, sampleOf, v1Routes, type World } from '../support/route-samples';
 import { rowsOfTenant } from '../support/rows';
+import { parseFrames } from '../support/sse-client';
 import { OTHER_TENANT, TENANT, useApi } from '../support/test-api';
 
 const api = useApi();
@@ -108,6 +109,23 @@ describe('access', () => {
     for (const late = Date.now() + 5_000; (await api.call('GET', '/v1/runs', { key })).status !== 401; await sleep(100)) {
       if (Date.now() > late) throw new Error('the revoked key is still open');
     }
+  }, 10_000);
+
+  test('a stream that is open when its key is revoked gets nothing more', async () => {
+    const { id, key } = await createApiKey(api.db.sql, { tenantId: TENANT, name: 's', scopes: ['runs:read'] });
+    const own = await makeWorld(api);
+    const say = () =>
+      api.call('POST', `/v1/runs/${own.runId}/events`, { body: { epoch: own.epoch, events: [{ type: 'custom/later', payload: {} }] } });
+
+    const stream = api.call('GET', `/v1/runs/${own.runId}/events/stream`, { key });
+    await sleep(200);
+    await revokeApiKey(api.db.sql, id);
+    await sleep(3_100); // what a process remembers about a key
+    await say();
+
+    const frames = parseFrames((await stream).text).frames;
+    expect(frames.at(-1)).toMatchObject({ event: 'error', data: { code: 'unauthenticated' } });
+    expect(frames.some(({ event }) => event === 'custom/later')).toBe(false);
   }, 10_000);
 
   test('only the hash of a key is stored', async () => {

@@ -25,12 +25,17 @@ declare module 'fastify' {
   interface FastifyRequest {
     /** Of the caller; routes with access `public` have none. */
     credential: Credential;
+    /** Again, in the middle of a long answer. Errors: Unauthenticated when the key has been revoked or is over. */
+    requireValidKey(): Promise<void>;
   }
 }
 
 /** Checks the key of every request before its body is read, and refuses at start-up a route that does not say who may call it. */
 export function authenticate(app: FastifyInstance, credentials: Credentials): void {
   app.decorateRequest('credential', null as unknown as Credential);
+  app.decorateRequest('requireValidKey', async function (this: FastifyRequest) {
+    await requireCredential(this, credentials);
+  });
   app.decorate('routeTable', []);
   app.addHook('onRoute', ({ method, url, config }) => {
     const access = config?.access;

@@ -16,7 +16,8 @@ export interface FollowRun {
 
 /**
  * Sends a run's events to one client until the run has ended, the client goes or the process shuts down. The place in the log is this
- * stream's own; others that follow the same run share nothing with it but the hint that something is new. An error ends this stream alone.
+ * stream's own; others that follow the same run share nothing with it but the hint that something is new. An error ends this stream alone,
+ * and so does the end of its key: what comes after a revocation is not sent.
  */
 export async function followRun(reply: FastifyReply, { db, waiters, tenantId, runId, afterSeq }: FollowRun): Promise<void> {
   const { request } = reply;
@@ -30,6 +31,7 @@ export async function followRun(reply: FastifyReply, { db, waiters, tenantId, ru
         ended = true;
         break;
       }
+      await request.requireValidKey();
       for (const event of part.events) {
         if (waiter.signal.aborted) break;
         await stream.send(eventFrame(event));
@@ -37,8 +39,8 @@ export async function followRun(reply: FastifyReply, { db, waiters, tenantId, ru
     }
   } catch (error) {
     if (!(error instanceof ClientGone)) {
-      request.log[isPassing(error) ? 'warn' : 'error']({ err: error }, 'an event stream failed');
       const { problem } = toProblem(error, { requestId: request.id, instance: request.url.split('?')[0] ?? '' });
+      request.log[isPassing(error) || problem.status < 500 ? 'warn' : 'error']({ err: error }, 'an event stream failed');
       await stream.send(controlFrame('error', problem)).catch(() => undefined);
     }
   } finally {
