@@ -57,11 +57,6 @@ export function readFeedRows(
       WHERE o.tx < (SELECT horizon FROM h)
       ORDER BY o.tx DESC, o.position DESC LIMIT 1
     ),
-    scan_end AS MATERIALIZED (
-      SELECT o.tx, o.position FROM runplane.outbox_events o
-      WHERE ${behind} AND o.tx < (SELECT horizon FROM h)
-      ORDER BY o.tx, o.position OFFSET ${scanRows - 1}::int LIMIT 1
-    ),
     page AS MATERIALIZED (
       SELECT *, sum(octet_length(data::text)) OVER (ORDER BY tx, position ROWS UNBOUNDED PRECEDING) - octet_length(data::text) AS bytes_before
       FROM (
@@ -78,7 +73,12 @@ export function readFeedRows(
       p.tx::text AS "tx", p.position::text AS "position", p.stream::text AS "stream", p.stream_id AS "streamId", p.sequence::text AS "sequence",
       p.type AS "type", p.tenant_id AS "tenantId", p.project_id AS "projectId", p.session_id AS "sessionId", p.run_id AS "runId",
       p.command_id AS "commandId", p.event_id AS "eventId", p.data::text AS "data", runplane.wire_time(p.created_at) AS "time"
-    FROM h LEFT JOIN head ON true LEFT JOIN scan_end s ON true LEFT JOIN page p ON p.bytes_before < ${PAGE_BYTES_MAX}::int
+    FROM h LEFT JOIN head ON true LEFT JOIN LATERAL (
+      -- Looked for only where the page is not full: it passes over as many rows as a call may scan.
+      SELECT o.tx, o.position FROM runplane.outbox_events o
+      WHERE (SELECT count(*) FROM page) < ${limit}::int AND ${behind} AND o.tx < (SELECT horizon FROM h)
+      ORDER BY o.tx, o.position OFFSET ${scanRows - 1}::int LIMIT 1
+    ) s ON true LEFT JOIN page p ON p.bytes_before < ${PAGE_BYTES_MAX}::int
     ORDER BY p.tx, p.position`,
   );
 }
