@@ -155,7 +155,8 @@ async function findByKey(tx: Tx, run: RunRow, { type, idempotencyKey }: WantedCo
   if (idempotencyKey === null) return undefined;
   const { tenantId, id: runId, sessionId } = run;
   if (!isConversational(type) || sessionId === null) return findCommandOfRunByKey(tx, { tenantId, runId }, idempotencyKey);
-  return findCommandOfSessionByKey(tx, { tenantId, sessionId }, idempotencyKey);
+  const inSession = await findCommandOfSessionByKey(tx, { tenantId, sessionId }, idempotencyKey);
+  return inSession ?? findCommandOfRunByKey(tx, { tenantId, runId }, idempotencyKey); // a command of another type may have it
 }
 
 /** Errors: SessionBusy. The unique index on open turns is only the backstop (TURN-1). */
