@@ -87,6 +87,20 @@ test('calls that need a session which somebody holds locked answer 503 in time, 
   expect((await calls.admit()).status).toBe(201);
 });
 
+test('heartbeats of other runs do not wait behind one whose lease somebody holds locked', async () => {
+  const [stuck, free] = [await aClaimedTurn(api.db), await aClaimedTurn(api.db)];
+  const holder = await lockRow(api.url, 'run_leases', `run_id = '${stuck.run.id}'`);
+
+  const waiting = [1, 2, 3].map(() => heartbeat(api.db, { tenantId: TENANT, runId: stuck.run.id, epoch: stuck.epoch }));
+  const startedAt = performance.now();
+  await heartbeat(api.db, { tenantId: TENANT, runId: free.run.id, epoch: free.epoch });
+  const ms = performance.now() - startedAt;
+  await holder.release();
+
+  expect(ms).toBeLessThan(1_000);
+  for (const answer of await Promise.all(waiting)) expect(answer.leaseRemainingMs).toBeGreaterThan(0);
+});
+
 test('a claim waits for nothing but its run', async () => {
   const { run } = await aTurn(api.db);
   const holder = await lockRow(api.url, 'sessions', 'true');

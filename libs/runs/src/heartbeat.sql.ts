@@ -1,16 +1,19 @@
 import { RUN_STATES } from '@runplane/contracts';
-import { column, maybeRow, sql, type SqlExecutor } from '@runplane/database';
+import { column, emptySql, maybeRow, sql, type SqlExecutor } from '@runplane/database';
 import { z } from 'zod';
 import type { RunKey } from './run.sql';
 
-const RENEWALS = ['renewed', 'expired', 'lost'] as const;
+const RENEWALS = ['renewed', 'expired', 'lost', 'locked'] as const;
 export type Renewal = (typeof RENEWALS)[number];
 
-/** Prolongs a lease, lock first: the clock is read after the lock is held (OWN-2). `lost` also where there is no lease. */
+/**
+ * Prolongs a lease, lock first: the clock is read after the lock is held (OWN-2). `lost` also where there is no lease; `locked` where
+ * somebody else has the row and `wait` is false.
+ */
 export async function renewLease(
   on: SqlExecutor,
   { tenantId, runId }: RunKey,
-  { epoch, leaseMs }: { epoch: number; leaseMs: number },
+  { epoch, leaseMs, wait }: { epoch: number; leaseMs: number; wait: boolean },
 ): Promise<Renewal> {
   const row = await maybeRow(
     on,
@@ -18,7 +21,7 @@ export async function renewLease(
     sql`
     WITH l AS MATERIALIZED (
       SELECT tenant_id, run_id, epoch, expires_at FROM runplane.run_leases
-      WHERE tenant_id = ${tenantId}::text AND run_id = ${runId}::text FOR NO KEY UPDATE
+      WHERE tenant_id = ${tenantId}::text AND run_id = ${runId}::text FOR NO KEY UPDATE ${wait ? emptySql : sql`SKIP LOCKED`}
     ), locked AS MATERIALIZED (SELECT l.*, runplane.app_now() AS now FROM l),
     d AS MATERIALIZED (
       SELECT locked.*, CASE WHEN epoch <> ${epoch}::int THEN 'lost' WHEN expires_at <= now THEN 'expired' ELSE 'renewed' END AS renewal FROM locked
@@ -26,7 +29,9 @@ export async function renewLease(
       UPDATE runplane.run_leases k SET expires_at = d.now + ${leaseMs}::int * interval '1 millisecond', heartbeat_at = d.now
       FROM d WHERE d.renewal = 'renewed' AND (k.tenant_id, k.run_id) = (d.tenant_id, d.run_id)
     )
-    SELECT renewal AS "renewal" FROM d`,
+    SELECT renewal AS "renewal" FROM d
+    UNION ALL SELECT 'locked' FROM runplane.run_leases
+      WHERE tenant_id = ${tenantId}::text AND run_id = ${runId}::text AND NOT ${wait}::bool AND NOT EXISTS (SELECT FROM d)`,
   );
   return row?.renewal ?? 'lost';
 }

@@ -21,7 +21,9 @@ export async function heartbeat(at: At, { tenantId, runId, ...input }: RunKey & 
   const key = { tenantId, runId };
   const on: SqlExecutor = isTx(at) ? at : at.lane;
   if (isTx(at)) takingLock(at, 'runLease', `${tenantId}/${runId}`);
-  const renewal = await renewLease(on, key, { epoch, leaseMs });
+  let renewal = await renewLease(on, key, { epoch, leaseMs, wait: isTx(at) });
+  // Who waits for a row that is locked waits on the pool: on the lane the heartbeats of all other runs would wait with it.
+  if (renewal === 'locked' && !isTx(at)) renewal = await renewLease(at.sql, key, { epoch, leaseMs, wait: true });
   const facts = await findHeartbeatFacts(on, key);
   if (facts === undefined) throw runNotFound(runId);
   const stop = isFinalRun(facts.status) && facts.claimEpoch === epoch;
