@@ -149,7 +149,10 @@ export class NoCancelRequested extends DomainError<'no_cancel_requested', { runI
 }
 
 /** The session has an open turn. */
-export class SessionBusy extends DomainError<'session_busy', { sessionId: string; runId: string; commandId: string; holder: string | null; leaseRemainingMs: number | null; staleInMs: number | null }> {
+export class SessionBusy extends DomainError<
+  'session_busy',
+  { sessionId: string; runId: string; commandId: string; holder: string | null; leaseRemainingMs: number | null; staleInMs: number | null }
+> {
   readonly code = 'session_busy';
   override readonly retryable = true;
 }
@@ -236,7 +239,10 @@ export class OutcomeUnknown extends DomainError<'outcome_unknown', Record<string
   readonly code = 'outcome_unknown';
   override readonly failureKind = 'infra-failed';
   override readonly retryable = true;
-  constructor(message = 'The connection broke while the write was being committed: repeat the call with the same key or producer sequence.', options?: ErrorOptions) {
+  constructor(
+    message = 'The connection broke while the write was being committed: repeat the call with the same key or producer sequence.',
+    options?: ErrorOptions,
+  ) {
     super(message, {}, options);
   }
 }
