@@ -105,12 +105,13 @@ async function lockActiveTurn(tx: Tx, { tenantId, sessionId }: WantedTurn): Prom
   const run = await lockRun(tx, key);
   const lease = await lockRunLease(tx, key);
   const command = await lockCommand(tx, key, peek.activeCommandId);
-  await lockOpenIntents(tx, key);
+  const { isAnyOpen } = await lockOpenIntents(tx, key);
   if (run === undefined || command === undefined || run.sessionId !== sessionId) {
     throw new SessionProjectionBroken(`The active turn of session ${sessionId} does not exist.`, { sessionId });
   }
   const intent = await findIntent(tx, { tenantId, commandId: command.id });
-  return { run, lease, command, intentState: intent?.state };
+  // A runner that is about to be launched for another command of the run takes the turn too.
+  return { run, lease, command, intentState: isAnyOpen ? 'pending' : intent?.state };
 }
 
 /** Ends a stale turn. Errors: SessionBusy when it is alive. */

@@ -136,12 +136,15 @@ export async function cancelOpenIntents(
 }
 
 /** Locks the open intents of a locked run, for a transaction that goes on to locks of a higher rank before it ends them. */
-export async function lockOpenIntents(tx: Tx, { tenantId, runId }: RunKey): Promise<void> {
+export async function lockOpenIntents(tx: Tx, { tenantId, runId }: RunKey): Promise<{ isAnyOpen: boolean }> {
   takingLock(tx, 'intent', `${tenantId}/${runId}`);
-  await tx.query(
+  const open = await rows(
+    tx,
+    done,
     sql`SELECT t.id AS "id" FROM runplane.dispatch_intents t WHERE t.tenant_id = ${tenantId}::text AND t.run_id = ${runId}::text AND ${OPEN}
         ORDER BY t.id COLLATE "C" FOR NO KEY UPDATE`,
   );
+  return { isAnyOpen: open.length > 0 };
 }
 
 /** Claims due intents; somebody else's locked ones are passed over. */

@@ -408,6 +408,26 @@ describe('a lost runner', () => {
     expect(await getRun(t.db, { tenantId, runId: run.id })).toMatchObject({ status: 'failed', failure: { kind: 'runner-lost' } });
   });
 
+  test('that is replaced for an earlier command keeps its turn: a new turn does not take the session over', async () => {
+    const run = await aRun(t.db, { sessionRef: { sessionId: 's-requeued' }, onRunnerLost: 'requeue' });
+    const key = { tenantId, runId: run.id };
+    const runs = createRuns(t.db);
+    await runs.createCommand({ ...key, command: { type: 'setup', payload: {}, dispatch: {} } });
+    await runs.createCommand({ ...key, command: { type: 'turn', payload: { text: 'a' }, dispatch: {} }, idempotencyKey: 'a' });
+    await claimRun(t.db, { ...key, runnerId: aRunner() });
+    await endLease(t.db, run.id);
+    await sweepLostRunnersOnce(t.db);
+
+    const next = runs.admitTurn({
+      tenantId,
+      sessionId: 's-requeued',
+      turn: { run: newRun(), payload: { text: 'b' } },
+      idempotencyKey: 'b',
+    });
+
+    await expect(next).rejects.toMatchObject({ code: 'session_busy', data: { runId: run.id } });
+  });
+
   test('that never came fails its run at the claim deadline', async () => {
     const { run } = await aTurn(t.db);
     expect(await failUnclaimedRunsOnce(t.db)).toEqual({ changed: 0, failed: 0 });
