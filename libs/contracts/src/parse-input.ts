@@ -10,5 +10,7 @@ export function parseInput<Schema extends z.ZodType>(schema: Schema, input: unkn
   if (parsed.success) return parsed.data;
   const issues = parsed.error.issues.map(({ path, message }) => ({ path: path.map(String).join('.'), message }));
   const [first] = issues;
-  throw new InvalidRequest(`The input is not valid${first === undefined ? '' : `: ${first.path || 'value'}: ${first.message}`}.`, { issues });
+  throw new InvalidRequest(`The input is not valid${first === undefined ? '' : `: ${first.path || 'value'}: ${first.message}`}.`, {
+    issues,
+  });
 }

@@ -11,4 +11,7 @@ export const Json = z
 export const JsonRecord = z
   .any()
   .refine((value) => typeof value === 'object' && value !== null && !Array.isArray(value), 'expected a JSON object')
-  .meta({ id: 'JsonObject', type: 'object', additionalProperties: true, description: 'Any JSON object' }) as unknown as z.ZodType<JsonObject, JsonObject>;
+  .meta({ id: 'JsonObject', type: 'object', additionalProperties: true, description: 'Any JSON object' }) as unknown as z.ZodType<
+  JsonObject,
+  JsonObject
+>;

@@ -30,7 +30,10 @@ export function phase(name: string, facts: JsonObject = {}): ServerEvent {
 export const Appended = z.object({ lastSeq: column.int8 });
 export type Appended = z.infer<typeof Appended>;
 
-const TO_OUTBOX = { one: insertOutboxEvents(sql`source`, { rows: 'one' }), many: insertOutboxEvents(sql`source`, { rows: 'many' }) };
+interface Producer {
+  readonly epoch: number;
+  readonly sequence: number | undefined;
+}
 
 /**
  * The one statement by which events enter a run's log (LOG-1, LOG-2): it advances the counter on the run's row by the number of events,
@@ -42,43 +45,55 @@ const TO_OUTBOX = { one: insertOutboxEvents(sql`source`, { rows: 'one' }), many:
 export function appendStatement(
   { tenantId, runId }: RunKey,
   events: readonly StorableEvent[],
-  {
-    guard,
-    set,
-    floor,
-    producer,
-  }: { guard: Sql; set: Sql; floor: bigint; producer: { epoch: number; sequence: number | undefined } | null },
+  { guard, set, floor, producer }: { guard: Sql; set: Sql; floor: bigint; producer: Producer | null },
 ): Sql {
-  const { length } = events;
+  const [event] = events;
+  const isOne = event !== undefined && events.length === 1 && event.payloadText.length <= TWICE_CHARS_MAX;
   return sql`
     WITH r AS MATERIALIZED (
-      UPDATE runplane.runs SET last_event_seq = last_event_seq + ${length}::int,
+      UPDATE runplane.runs SET last_event_seq = last_event_seq + ${events.length}::int,
         last_tx = greatest(last_tx, ${String(floor)}::bigint, ${feedTx})${set}
       WHERE tenant_id = ${tenantId}::text AND id = ${runId}::text ${guard}
       RETURNING tenant_id, id, project_id, session_id, partition_key, shard, last_tx, last_event_seq, runplane.app_now() AS now
-    ), written AS (
-      INSERT INTO runplane.run_events (tenant_id, run_id, seq, id, type, payload, command_id, tool_call_id, is_output, producer_epoch, producer_seq, created_at)
-      SELECT r.tenant_id, r.id, r.last_event_seq - ${length}::int + e.place, e.id, e.type, e.payload::json, e.command_id, e.tool_call_id, e.is_output,
-        ${producer?.epoch ?? null}::int, ${producer?.sequence ?? null}::int, r.now
-      FROM r, ${incoming(events)} AS e (id, type, payload, command_id, tool_call_id, is_output, place)
-      RETURNING seq, id, type, payload, command_id
-    ), source AS (
-      SELECT r.last_tx AS tx, r.shard, r.partition_key, r.tenant_id, 'run'::runplane.outbox_stream AS stream, r.id AS stream_id, w.seq AS sequence, w.type,
-        r.project_id, r.session_id, r.id AS run_id, w.command_id, w.id AS event_id, w.payload AS data, r.now AS created_at
-      FROM r, written w
-    ), out AS (${length === 1 ? TO_OUTBOX.one : TO_OUTBOX.many})
+    ), ${isOne ? insertOne(event, producer) : insertMany(events, producer)}
     SELECT last_event_seq::text AS "lastSeq" FROM r`;
 }
 
-/** The events as a relation, numbered from 1. One event, the usual case, is a row of values: less to set up for the server than arrays. */
-function incoming(events: readonly StorableEvent[]): Sql {
-  const [event] = events;
-  if (event !== undefined && events.length === 1) {
-    return sql`(VALUES (${event.id}::text, ${event.type}::text, ${event.payloadText}::text, ${event.commandId}::text, ${event.toolCallId}::text,
-      ${isOutputEvent(event.type)}::bool, 1))`;
-  }
-  return sql`unnest(${events.map((e) => e.id)}::text[], ${events.map((e) => e.type)}::text[], ${events.map((e) => e.payloadText)}::text[],
-    ${events.map((e) => e.commandId)}::text[], ${events.map((e) => e.toolCallId)}::text[], ${events.map((e) => isOutputEvent(e.type))}::bool[]) WITH ORDINALITY`;
+const INTO_LOG = sql`INSERT INTO runplane.run_events
+  (tenant_id, run_id, seq, id, type, payload, command_id, tool_call_id, is_output, producer_epoch, producer_seq, created_at)`;
+const RUN_COLUMNS = sql`r.last_tx AS tx, r.shard, r.partition_key, r.tenant_id, 'run'::runplane.outbox_stream AS stream, r.id AS stream_id,
+  r.project_id, r.session_id, r.id AS run_id, r.now AS created_at`;
+
+/** A longer payload does not travel twice. */
+const TWICE_CHARS_MAX = 8_192;
+
+/** One event, the usual case: both inserts read the run alone. Every join less is felt: PostgreSQL sets each up anew for every execution. */
+function insertOne(event: StorableEvent, producer: Producer | null): Sql {
+  const { id, type, payloadText, commandId, toolCallId } = event;
+  return sql`written AS (
+      ${INTO_LOG}
+      SELECT r.tenant_id, r.id, r.last_event_seq, ${id}::text, ${type}::text, ${payloadText}::json, ${commandId}::text, ${toolCallId}::text,
+        ${isOutputEvent(type)}::bool, ${producer?.epoch ?? null}::int, ${producer?.sequence ?? null}::int, r.now
+      FROM r
+    ), out AS (${insertOutboxEvents(
+      sql`(SELECT ${RUN_COLUMNS}, r.last_event_seq AS sequence, ${type}::text AS type, ${commandId}::text AS command_id, ${id}::text AS event_id,
+        ${payloadText}::json AS data FROM r)`,
+      { rows: 'one' },
+    )})`;
+}
+
+function insertMany(events: readonly StorableEvent[], producer: Producer | null): Sql {
+  return sql`written AS (
+      ${INTO_LOG}
+      SELECT r.tenant_id, r.id, r.last_event_seq - ${events.length}::int + e.place, e.id, e.type, e.payload::json, e.command_id, e.tool_call_id, e.is_output,
+        ${producer?.epoch ?? null}::int, ${producer?.sequence ?? null}::int, r.now
+      FROM r, unnest(${events.map((e) => e.id)}::text[], ${events.map((e) => e.type)}::text[], ${events.map((e) => e.payloadText)}::text[],
+        ${events.map((e) => e.commandId)}::text[], ${events.map((e) => e.toolCallId)}::text[], ${events.map((e) => isOutputEvent(e.type))}::bool[])
+        WITH ORDINALITY AS e (id, type, payload, command_id, tool_call_id, is_output, place)
+      RETURNING seq, id, type, payload, command_id
+    ), source AS (
+      SELECT ${RUN_COLUMNS}, w.seq AS sequence, w.type, w.command_id, w.id AS event_id, w.payload AS data FROM r, written w
+    ), out AS (${insertOutboxEvents(sql`source`, { rows: 'many' })})`;
 }
 
 /** Makes an event of the server storable. Its free texts are redacted like a runner's. */
