@@ -76,6 +76,19 @@ export async function startEmbeddedPostgres(options: EmbeddedPostgresOptions): P
   const log = options.log ?? (() => undefined);
   await mkdir(path.dirname(path.resolve(options.dataDir)), { recursive: true });
   const dataDir = resolved(options.dataDir);
+  if (starting.has(dataDir)) throw new EmbeddedPostgresError(`${dataDir} is being started: another server uses that data directory`);
+  starting.add(dataDir);
+  try {
+    return await startOn(dataDir, options, log);
+  } finally {
+    starting.delete(dataDir);
+  }
+}
+
+/** Data directories on which a start of this process is under way: the note about the owner tells only processes apart. */
+const starting = new Set<string>();
+
+async function startOn(dataDir: string, options: EmbeddedPostgresOptions, log: (line: string) => void): Promise<EmbeddedPostgres> {
   const user = reachable(findServerUser(), path.dirname(dataDir));
   const binaries = await findBinaries(user);
 
