@@ -20,9 +20,11 @@ const ENUMS: Record<string, readonly string[]> = {
   dispatch_outcome: contracts.DISPATCH_OUTCOMES,
   intent_state: contracts.INTENT_STATES,
   outbox_stream: contracts.FeedEvent.shape.stream.options,
+  reservation_kind: contracts.RESERVATION_KINDS,
   run_state: contracts.RUN_STATES,
   runner_lost_policy: contracts.RUNNER_LOST_POLICIES,
   session_state: contracts.SESSION_STATES,
+  storage_kind: contracts.STORAGE_KINDS,
 };
 
 test('the enums of the database have the words of the contracts, in their order', async () => {
@@ -170,7 +172,7 @@ test('every table of a tenant has the tenant first in its key, and every claimed
       WHERE c.relnamespace = 'runplane'::regnamespace AND c.relkind = 'r' AND EXISTS (SELECT FROM pg_attribute t WHERE t.attrelid = c.oid AND t.attname = 'tenant_id')`,
   );
   const others = keys.filter(({ first }) => first !== 'tenant_id').map(({ table }) => table);
-  expect(others.sort()).toEqual(['api_keys', 'outbox_events']); // found by hash; ordered by the feed
+  expect(others.sort()).toEqual(['api_keys', 'outbox_events', 'reservations']); // found by hash; ordered by the feed; places that all tenants share
 
   const claimed = await rowsOf<{ name: string }>(
     `SELECT attname AS name FROM pg_attribute WHERE attrelid = 'runplane.dispatch_intents'::regclass AND attname IN ('owner', 'epoch', 'expires_at', 'attempts', 'ready_at', 'last_error')`,

@@ -312,6 +312,11 @@ const PLANTS: readonly Plant[] = [
     says: /shows run .* of session s-open/,
     plant: () => on.query(`UPDATE runplane.sessions SET last_run_id = $1 WHERE session_id = 's-done'`, [world.open]),
   },
+  {
+    invariant: 'VIEW-1',
+    says: /counts 9 runs claimed/,
+    plant: () => on.query(`INSERT INTO runplane.run_status_counts (tenant_id, status, n) VALUES ($1, 'claimed', 7)`, [tenantId]),
+  },
 ];
 
 // The one branch that looks at five kinds of things under an ended run.

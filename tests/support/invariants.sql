@@ -157,3 +157,8 @@ WHERE s.terminal_status IS NOT NULL AND s.last_command_id IN (SELECT c.id FROM r
 UNION ALL
 SELECT 'VIEW-1', 'session ' || s.session_id || ' shows run ' || r.id || ' of session ' || coalesce(r.session_id, 'none')
 FROM runplane.sessions s JOIN runplane.runs r ON r.tenant_id = s.tenant_id AND r.id IN (s.last_run_id, s.active_run_id) WHERE r.session_id IS DISTINCT FROM s.session_id
+UNION ALL
+SELECT 'VIEW-1', 'tenant ' || tenant_id || ' counts ' || coalesce(c.n, 0) || ' runs ' || status || ', it has ' || coalesce(r.n, 0)
+FROM (SELECT tenant_id, status, sum(n) AS n FROM runplane.run_status_counts GROUP BY tenant_id, status) c
+FULL JOIN (SELECT tenant_id, status, count(*) AS n FROM runplane.runs GROUP BY tenant_id, status) r USING (tenant_id, status)
+WHERE coalesce(c.n, 0) <> coalesce(r.n, 0)

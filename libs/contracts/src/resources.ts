@@ -194,7 +194,7 @@ export const Session = z
     version: z.int(),
     createdAt: time,
     updatedAt: time,
-    lastActivityAt: time.nullable(),
+    lastActivityAt: time,
     expiresAt: time.nullable(),
   })
   .meta({ id: 'Session' });

@@ -142,3 +142,11 @@ export const isOpenIntent = (state: IntentState): boolean => has(OPEN_INTENT_STA
 export function commandStateOf(outcome: TerminalStatus): 'completed' | 'failed' | 'cancelled' {
   return outcome === 'blocked' ? 'failed' : outcome;
 }
+
+/** Where a session's working state lies. */
+export const STORAGE_KINDS = ['none', 'pvc', 'folder', 'evicted'] as const;
+export type StorageKind = (typeof STORAGE_KINDS)[number];
+
+/** What a reservation holds a place for while the outside world is asked. */
+export const RESERVATION_KINDS = ['runner-create', 'retention'] as const;
+export type ReservationKind = (typeof RESERVATION_KINDS)[number];

@@ -25,7 +25,7 @@ const SessionRow = z.object({
   lastTx: column.bigint,
   createdAt: column.time,
   updatedAt: column.time,
-  lastActivityAt: column.time.nullable(),
+  lastActivityAt: column.time,
   expiresAt: column.time.nullable(),
 });
 export type SessionRow = z.infer<typeof SessionRow>;
