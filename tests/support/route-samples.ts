@@ -48,6 +48,7 @@ export const ROUTE_SAMPLES: Readonly<Record<string, RouteSample>> = {
   'GET /v1/runs': { foreign: 'own' },
   'GET /v1/runs/:runId': { foreign: 404 },
   'GET /v1/runs/:runId/result': { foreign: 404 },
+  'GET /v1/runs/:runId/why': { foreign: 404 },
   'POST /v1/runs/:runId/cancel': { body: () => ({ reason: 'enough' }), foreign: 404 },
   'GET /v1/runs/:runId/cancel-requests': { foreign: 404 },
   'POST /v1/runs/:runId/commands': { body: () => ({ type: 'note', payload: { text: 'x' } }), foreign: 404 },
@@ -63,6 +64,7 @@ export const ROUTE_SAMPLES: Readonly<Record<string, RouteSample>> = {
     foreign: 'own',
   },
   'GET /v1/sessions/:sessionId': { foreign: 404 },
+  'GET /v1/sessions/:sessionId/why': { foreign: 404 },
   'POST /v1/runs/:runId/claim': { body: ({ runnerId }) => ({ runnerId }), foreign: 404, fenced: true },
   'POST /v1/runs/:runId/heartbeat': { body: ({ epoch }) => ({ epoch }), foreign: 404, fenced: true },
   'POST /v1/runs/:runId/events': {

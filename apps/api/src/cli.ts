@@ -5,11 +5,12 @@ import { addKeyCommands } from './cli/keys';
 import { addMigrateCommand } from './cli/migrate';
 import { Terminal } from './cli/terminal';
 import { addTenantCommands } from './cli/tenants';
+import { addWhyCommands } from './cli/why';
 
 /** The operator's command line. It works on the database alone; the API need not run. */
 export function buildCli(terminal: Terminal): Command {
   const program = new Command('runplane')
-    .description('Tenants, API keys and migrations of a Runplane store.')
+    .description('Tenants, API keys and migrations of a Runplane store, and why a run does not move.')
     .option('--database-url <url>', 'the store; default: DATABASE_URL, else the embedded PostgreSQL in RUNPLANE_DATA_DIR')
     .option('--json', 'print JSON, for programs')
     .showHelpAfterError('(--help shows examples)')
@@ -18,6 +19,7 @@ export function buildCli(terminal: Terminal): Command {
   addTenantCommands(program, terminal);
   addKeyCommands(program, terminal);
   addMigrateCommand(program, terminal);
+  addWhyCommands(program, terminal);
   return program;
 }
 

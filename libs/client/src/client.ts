@@ -28,11 +28,13 @@ import {
   Run,
   type RunEvent,
   RunEventPage,
+  RunExplanation,
   RunList,
   Runner,
   RunResult,
   type RunState,
   Session,
+  SessionExplanation,
   type StreamEnd,
   WAIT_SECONDS_MAX,
 } from '@runplane/contracts';
@@ -107,6 +109,8 @@ export function createClient(options: ClientOptions) {
 
     getRun: (runId: string, o?: CallOptions): Promise<Run> => get(`/runs/${id(runId)}`, Run, {}, o),
 
+    explainRun: (runId: string, o?: CallOptions): Promise<RunExplanation> => get(`/runs/${id(runId)}/why`, RunExplanation, {}, o),
+
     createCommand: (
       runId: string,
       command: CreateCommand,
@@ -129,6 +133,9 @@ export function createClient(options: ClientOptions) {
     ): Promise<AdmittedTurn> => post(`/sessions/${id(sessionId)}/turns`, turn, AdmittedTurn, o, idempotencyKey),
 
     getSession: (sessionId: string, o?: CallOptions): Promise<Session> => get(`/sessions/${id(sessionId)}`, Session, {}, o),
+
+    explainSession: (sessionId: string, o?: CallOptions): Promise<SessionExplanation> =>
+      get(`/sessions/${id(sessionId)}/why`, SessionExplanation, {}, o),
 
     cancelRun: (runId: string, cancel: Cancel = {}, o?: CallOptions): Promise<z.infer<typeof CancelledRun>> =>
       post(`/runs/${id(runId)}/cancel`, cancel, CancelledRun, o),

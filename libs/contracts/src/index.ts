@@ -2,6 +2,7 @@ export * from './cursor';
 export * from './domain-error';
 export * from './errors';
 export * from './events';
+export * from './explanation';
 export * from './hash';
 export * from './identifiers';
 export * from './json';

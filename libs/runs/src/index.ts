@@ -19,6 +19,7 @@ export {
   type DispatchFailure,
 } from './dispatch-intents';
 export { dispatchOnce, type DispatchReport } from './dispatch-once';
+export { explainRun, explainSession } from './explain-run';
 export { finishCommand } from './finish-command';
 export { finishRun } from './finish-run';
 export { heartbeat } from './heartbeat';

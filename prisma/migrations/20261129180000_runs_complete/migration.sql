@@ -173,6 +173,12 @@ SELECT "tenant_id", "id", lower(concat_ws(E'\n', "id", "project_id", "workspace_
   "session_ref" -> 'metadata' ->> 'title', "trace_sink" ->> 'taskId', "trace_sink" ->> 'lane', "failure_kind", "failure_message")) FROM "runplane"."runs";
 INSERT INTO "runplane"."run_status_counts" ("tenant_id", "status", "n") SELECT "tenant_id", "status", count(*) FROM "runplane"."runs" GROUP BY 1, 2;
 
+-- By hand: no time has no distance. `least` and `greatest` pass over NULL, so a deadline that is not set read as one in 24 days.
+CREATE OR REPLACE FUNCTION "runplane"."ms_until"(timestamptz, now timestamptz) RETURNS integer LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+  SELECT CASE WHEN $1 IS NOT NULL AND now IS NOT NULL
+    THEN greatest(least(ceil(extract(epoch FROM $1 - now) * 1000), 2147483647), -2147483648)::integer END
+$$;
+
 -- By hand: the counts of runs by state. Each change adds a row; a counter that is updated in place would make all runs of a tenant wait for
 -- each other. Appends do not write the state and do not come here.
 CREATE FUNCTION "runplane"."count_run"() RETURNS trigger LANGUAGE plpgsql AS $$

@@ -2,6 +2,7 @@ import type { Route } from '..';
 import { cancelRunRoute } from './cancel-run';
 import { createRunRoute } from './create-run';
 import { createRunWithIdRoute } from './create-run-with-id';
+import { explainRunRoute } from './explain-run';
 import { getRunResultRoute } from './get-run-result';
 import { getRunRoute } from './get-run';
 import { listCancelRequestsRoute } from './list-cancel-requests';
@@ -13,6 +14,7 @@ export const runRoutes: readonly Route[] = [
   listRunsRoute,
   getRunRoute,
   getRunResultRoute,
+  explainRunRoute,
   cancelRunRoute,
   listCancelRequestsRoute,
 ];

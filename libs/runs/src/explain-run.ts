@@ -1,0 +1,94 @@
+import { SessionNotFound, type JsonObject, type RunExplanation, type SessionCause, type SessionExplanation } from '@runplane/contracts';
+import { executorOf, type At, type SqlExecutor } from '@runplane/database';
+import { findSession, type SessionKey, type SessionRow } from '@runplane/sessions';
+import { findExplainedRun, type ExplainedRun } from './explain-run.sql';
+import { runNotFound } from './require';
+import { decideStaleness } from './run-decisions';
+import { explainFacts, inWords } from './run-explanation';
+import type { RunKey } from './run.sql';
+
+/** Why the run is where it is: a cause, one sentence, and the facts it was found by. No lock, one snapshot. Errors: RunNotFound. */
+export async function explainRun(at: At, key: RunKey): Promise<RunExplanation> {
+  const run = await findExplainedRun(executorOf(at), key);
+  if (run === undefined) throw runNotFound(key.runId);
+  return explanationOf(key.runId, run);
+}
+
+/** Why the session is free or busy, and with what. Errors: SessionNotFound. */
+export async function explainSession(at: At, key: SessionKey): Promise<SessionExplanation> {
+  const on = executorOf(at);
+  const session = await findSession(on, key);
+  if (session === undefined) throw new SessionNotFound(`There is no session ${key.sessionId}.`, { sessionId: key.sessionId });
+  const run = await activeRun(on, session);
+  const { cause, isMoving, sentence } = explainSessionFacts(session, run);
+  return {
+    sessionId: session.sessionId,
+    cause,
+    isMoving,
+    sentence,
+    facts: known({
+      executionState: session.executionState,
+      activeRunId: session.activeRunId,
+      activeCommandId: session.activeCommandId,
+      lastRunId: session.lastRunId,
+      terminalStatus: session.terminalStatus,
+      failureKind: session.failureKind,
+      version: session.version,
+    }),
+    run: run === undefined ? null : explanationOf(session.activeRunId ?? '', run),
+  };
+}
+
+async function activeRun(on: SqlExecutor, { tenantId, activeRunId }: SessionRow): Promise<ExplainedRun | undefined> {
+  return activeRunId === null ? undefined : findExplainedRun(on, { tenantId, runId: activeRunId });
+}
+
+type SessionFacts = Pick<SessionRow, 'activeRunId' | 'activeCommandId' | 'lastRunId' | 'terminalStatus' | 'failureKind'>;
+
+/** The rule alone: `run` is the open turn's. */
+export function explainSessionFacts(
+  session: SessionFacts,
+  run: ExplainedRun | undefined,
+): { cause: SessionCause; isMoving: boolean; sentence: string } {
+  if (session.activeRunId === null || run === undefined) {
+    if (session.lastRunId === null)
+      return { cause: 'never-used', isMoving: true, sentence: 'No run was ever started in the session; it is free for a turn.' };
+    const outcome = session.terminalStatus === null ? 'has not begun a turn' : `ended as ${session.terminalStatus}`;
+    const failure = session.failureKind === null ? '' : ` (${session.failureKind})`;
+    return {
+      cause: 'free',
+      isMoving: true,
+      sentence: `The session is free for a turn; its last run ${session.lastRunId} ${outcome}${failure}.`,
+    };
+  }
+  const lease = run.leaseInMs === null ? undefined : { expiresInMs: run.leaseInMs };
+  const staleness = decideStaleness(run, lease, run.intentState ?? undefined);
+  const why = explainFacts(run);
+  const turn = `The turn ${session.activeCommandId ?? ''} of run ${session.activeRunId}`;
+  if (staleness.kind === 'stale') {
+    return {
+      cause: 'takeover-possible',
+      isMoving: false,
+      sentence: `${turn} is stale (${staleness.why}): a new turn takes the session over. ${why.sentence}`,
+    };
+  }
+  const until = staleness.staleInMs === null ? '' : ` It can be taken over in ${inWords(staleness.staleInMs)} if nothing happens.`;
+  return { cause: 'busy', isMoving: why.isMoving, sentence: `${turn} holds the session. ${why.sentence}${until}` };
+}
+
+function explanationOf(runId: string, run: ExplainedRun): RunExplanation {
+  const { cause, isMoving, sentence, nextChangeInMs } = explainFacts(run);
+  return {
+    runId,
+    cause,
+    isMoving,
+    sentence,
+    nextChangeInMs: nextChangeInMs === null ? null : Math.max(nextChangeInMs, 0),
+    facts: known({ ...run }),
+  };
+}
+
+/** The facts without those that do not apply. */
+function known(facts: Readonly<Record<string, JsonObject[string]>>): JsonObject {
+  return Object.fromEntries(Object.entries(facts).filter(([, value]) => value !== null));
+}
