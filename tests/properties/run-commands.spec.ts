@@ -110,7 +110,9 @@ const choices = fc.array(
 test('whatever is asked in whatever order: the answers and states are the model’s, and no invariant breaks', async () => {
   await search(
     fc.asyncProperty(choices, async (sequence) => {
-      await t.db.pool.query('TRUNCATE runplane.sessions, runplane.runs, runplane.run_events, runplane.outbox_events, public.moves CASCADE');
+      await t.db.pool.query(
+        'TRUNCATE runplane.sessions, runplane.runs, runplane.run_status_counts, runplane.run_events, runplane.outbox_events, public.moves CASCADE',
+      );
       const model = new Model(t.db);
       for (const choice of sequence) {
         const step = stepOf(choice, model);
