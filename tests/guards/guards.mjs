@@ -117,6 +117,20 @@ export const GUARDS = [
     replacement: 'if (immediate || lease !== null) return',
     test: runLife('of a claimed run waits for its runner, which learns of it and ends it'),
   },
+  {
+    name: 'the end of a job concerns no run that was claimed',
+    file: `${RUNS}/run-decisions.ts`,
+    text: "if (run.status !== 'pending' || launch === undefined) return",
+    replacement: 'if (launch === undefined) return',
+    test: races('dispatch', 'that meets a claim of its run leaves the run to its runner'),
+  },
+  {
+    name: 'the end of an older job concerns no run that was requeued',
+    file: `${RUNS}/run-decisions.ts`,
+    text: "each.state === 'dispatched' && each.jobId === jobId",
+    replacement: 'each.jobId !== null',
+    test: { file: `${RUNS}/fail-unclaimed-job.int.spec.ts`, name: 'it is launched again, as often as the run may be attempted' },
+  },
 
   // Tenants (TEN-1).
   {

@@ -9,6 +9,7 @@ import {
   createRuns,
   dispatchOnce,
   failExhaustedIntentsOnce,
+  failUnclaimedJob,
   finishRun,
   getDispatchIntent,
   getRun,
@@ -175,6 +176,18 @@ describe('a settle of a dispatch', () => {
     expect(await settle).toMatchObject({ code: 'stale_dispatch_claim' });
     expect(await intentOf(command)).toMatchObject({ state: 'pending', generation: 2 });
   });
+});
+
+test('the end of a launched job that meets a claim of its run leaves the run to its runner', async () => {
+  const { run, claim } = await aDispatchingTurn();
+  await inTransaction(t.db, complete(claim));
+  const [, lost] = await meet(
+    t.db,
+    (tx) => claimRun(tx, { ...keyOf(run), runnerId: 'just in time' }),
+    () => inTransaction(t.db, (tx) => failUnclaimedJob(tx, { ...keyOf(run), jobId: claim.runnerJobId, reason: 'gone' })),
+  );
+  expect(lost).toEqual({ value: { outcome: 'kept' } });
+  expect(await getRun(t.db, keyOf(run))).toMatchObject({ status: 'claimed' });
 });
 
 describe('an intent whose attempts are used up', () => {

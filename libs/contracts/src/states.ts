@@ -11,7 +11,7 @@ export type RunState = (typeof RUN_STATES)[number];
 export const RUN_TRANSITIONS = {
   pending: {
     claimed: ['claimRun'],
-    failed: ['terminalizeDispatchIntent', 'failExhaustedIntentsOnce', 'failUnclaimedRunsOnce', 'admitTurn'],
+    failed: ['terminalizeDispatchIntent', 'failExhaustedIntentsOnce', 'failUnclaimedRunsOnce', 'failUnclaimedJob', 'admitTurn'],
     cancelled: ['cancelRun'],
   },
   claimed: {

@@ -98,6 +98,30 @@ export async function hasIntents(on: SqlExecutor, { tenantId, runId }: RunKey): 
   return found.length > 0;
 }
 
+const LaunchRow = z.object({
+  intentId: column.text,
+  commandId: column.text,
+  state: column.state(INTENT_STATES),
+  jobId: column.text.nullable(),
+  isLost: column.bool,
+});
+/** A runner that was, or is to be, launched for an open command; `jobId` is null where none was needed. */
+export type Launch = z.infer<typeof LaunchRow>;
+
+/** The newest launch of each open command of a locked run. */
+export function listLaunches(on: SqlExecutor, { tenantId, runId }: RunKey): Promise<Launch[]> {
+  return rows(
+    on,
+    LaunchRow,
+    sql`SELECT DISTINCT ON (c.seq) t.id AS "intentId", t.command_id AS "commandId", t.state::text AS "state",
+          CASE WHEN t.state = 'dispatched' THEN t.actual_runner_job_id ELSE t.runner_job_id END AS "jobId", coalesce(j.result ? 'lost', false) AS "isLost"
+        FROM runplane.dispatch_intents t
+        JOIN runplane.commands c ON c.tenant_id = t.tenant_id AND c.id = t.command_id AND c.state IN ('pending', 'acknowledged')
+        LEFT JOIN runplane.runner_jobs j ON j.tenant_id = t.tenant_id AND j.id = t.actual_runner_job_id
+        WHERE t.tenant_id = ${tenantId}::text AND t.run_id = ${runId}::text ORDER BY c.seq, t.generation DESC`,
+  );
+}
+
 export interface NewIntent extends RunKey, CommandKey {
   readonly intentId: string;
   readonly kind: string;

@@ -16,6 +16,7 @@ import {
   type DispatchCompletion,
 } from './dispatch-intents';
 import type { IntentRow } from './dispatch-intent.sql';
+import { failUnclaimedJob } from './fail-unclaimed-job';
 import { LaunchFailed, type Launcher, type LaunchResult } from './launcher';
 import { findRun } from './run.sql';
 
@@ -56,8 +57,10 @@ async function dispatch(db: Db, launcher: Launcher, owner: string, intent: Inten
     const run = await findRun(db.sql, claim);
     if (run === undefined || isFinalRun(run.status)) return 'stale';
     const completion = await launch(launcher, run, intent);
-    if (completion.kind === 'launched') await inTransaction(db, (tx) => completeDispatchIntent(tx, claim, completion.completion));
-    else if (completion.permanent || attempts >= DISPATCH_ATTEMPTS_MAX) {
+    if (completion.kind === 'launched') {
+      await inTransaction(db, (tx) => completeDispatchIntent(tx, claim, completion.completion));
+      void completion.ended?.then((reason) => reportEnd(db, { tenantId, runId, jobId: runnerJobId, reason }));
+    } else if (completion.permanent || attempts >= DISPATCH_ATTEMPTS_MAX) {
       await inTransaction(db, (tx) => terminalizeDispatchIntent(tx, claim, { ...completion, attempts }));
       return 'failed';
     } else {
@@ -72,8 +75,20 @@ async function dispatch(db: Db, launcher: Launcher, owner: string, intent: Inten
   }
 }
 
+/** Nobody waits for it: a report that is lost with this process is made up for by the claim deadline. Most runs have ended by then. */
+async function reportEnd(db: Db, job: Parameters<typeof failUnclaimedJob>[1]): Promise<void> {
+  try {
+    if (db.pool.ending) return;
+    const run = await findRun(db.sql, job);
+    if (run !== undefined && !isFinalRun(run.status)) await inTransaction(db, (tx) => failUnclaimedJob(tx, job));
+  } catch (error) {
+    db.options.onError(error instanceof Error ? error : new Error(String(error)), `the end of job ${job.jobId}`);
+  }
+}
+
 type Launched =
-  { kind: 'launched'; completion: DispatchCompletion } | { kind: 'failed'; permanent: boolean; failureKind: string; message: string };
+  | { kind: 'launched'; completion: DispatchCompletion; ended?: Promise<string> | undefined }
+  | { kind: 'failed'; permanent: boolean; failureKind: string; message: string };
 
 /** A run that a live runner holds needs no second one: it sees the new command with its next heartbeat. */
 async function launch(launcher: Launcher, run: Run, intent: IntentRow): Promise<Launched> {
@@ -81,7 +96,7 @@ async function launch(launcher: Launcher, run: Run, intent: IntentRow): Promise<
     return { kind: 'launched', completion: { outcome: 'active-runner', activeRunnerId: run.claimedBy } };
   }
   try {
-    const { outcome, jobName, result }: LaunchResult = await launcher.launch({
+    const { outcome, jobName, result, ended }: LaunchResult = await launcher.launch({
       tenantId: run.tenantId,
       runId: run.id,
       commandId: intent.commandId,
@@ -93,7 +108,7 @@ async function launch(launcher: Launcher, run: Run, intent: IntentRow): Promise<
       input: intent.input,
       executionPolicy: run.executionPolicy,
     });
-    return { kind: 'launched', completion: { outcome, job: { launcher: launcher.kind, jobName, result } } };
+    return { kind: 'launched', completion: { outcome, job: { launcher: launcher.kind, jobName, result } }, ended };
   } catch (error) {
     const known = error instanceof LaunchFailed ? error : undefined;
     return {

@@ -20,6 +20,7 @@ export {
 } from './dispatch-intents';
 export { dispatchOnce, type DispatchReport } from './dispatch-once';
 export { explainRun, explainSession } from './explain-run';
+export { failUnclaimedJob } from './fail-unclaimed-job';
 export { finishCommand } from './finish-command';
 export { finishRun } from './finish-run';
 export { heartbeat } from './heartbeat';

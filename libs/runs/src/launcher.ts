@@ -20,6 +20,8 @@ export interface LaunchResult {
   /** What an operator looks for: a process id, a Job's name. */
   readonly jobName: string;
   readonly result: JsonObject;
+  /** Resolves, with words for people, when what was launched has ended, where this process can tell; rejects never. */
+  readonly ended?: Promise<string> | undefined;
 }
 
 /**

@@ -50,7 +50,7 @@ export function createProcessLauncher(options: ProcessLauncherOptions): Launcher
       const job: ProcessJob = { apiUrl, token, runId, commandId, runnerId, backend, workspaceRoot: root, workspacePath: folder };
       await handOver(child.process, job);
       log(`runner ${runnerId} for run ${runId} is process ${child.pid}`);
-      return launched('created', child.pid, runnerId);
+      return { ...launched('created', child.pid, runnerId), ended: child.ended };
     } catch (error) {
       child?.process.stdin?.destroy(); // without a job it ends
       await place.giveBack();
@@ -94,6 +94,7 @@ function folderNameOf(runId: string): string {
 interface Started {
   readonly process: ChildProcess;
   readonly pid: number;
+  readonly ended: Promise<string>;
 }
 
 /** A session of its own; its few lines of output go to a file; its environment is what its program may see, and certificates. */
@@ -106,10 +107,15 @@ async function start([program = '', ...args]: readonly string[], logFile: string
       cwd: path.dirname(logFile),
       env: { ...allowedEnvironment(process.env, { ...backend, env: {} }), ...certificates() },
     });
+    const ended = new Promise<string>((resolve) => {
+      child.once('exit', (code, signal) =>
+        resolve(`its process ended with ${signal ?? `exit code ${code}`}; see ${path.basename(logFile)}`),
+      );
+    });
     await new Promise((resolve, reject) => child.once('spawn', resolve).once('error', reject));
     child.on('error', () => undefined);
     child.unref();
-    return { process: child, pid: child.pid as number };
+    return { process: child, pid: child.pid as number, ended };
   } catch (error) {
     throw new LaunchFailed(`The runner program could not be started: ${(error as Error).message}`, { permanent: false, cause: error });
   } finally {

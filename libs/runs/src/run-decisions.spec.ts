@@ -1,7 +1,8 @@
-import { FINAL_RUN_STATES, RUN_STATES, TERMINAL_STATUSES, type RunState } from '@runplane/contracts';
+import { FINAL_RUN_STATES, RUN_STATES, TERMINAL_STATUSES, type IntentState, type RunState } from '@runplane/contracts';
 import {
   decideCancel,
   decideFinish,
+  decideLostLaunch,
   decideLostRunner,
   decideStaleness,
   decideWriter,
@@ -154,6 +155,55 @@ describe('the sweep of lost runners', () => {
 
   test('completes a requested cancel before it repeats a run', () => {
     expect(decideLostRunner(run('cancelling', { onRunnerLost: 'requeue' }), ended)).toEqual({ kind: 'finish-cancel' });
+  });
+});
+
+describe('a launched job that is gone', () => {
+  const launch = (jobId: string | null, state: IntentState = 'dispatched', isLost = false) => ({
+    intentId: `intent of ${jobId}`,
+    commandId: 'c',
+    state,
+    jobId,
+    isLost,
+  });
+  const mine = launch('mine', 'dispatched', true);
+  const dispatched = (over: Partial<RunFacts> = {}) => run('pending', { attempts: 0, ...over });
+
+  test.each(
+    everyState({
+      pending: 'fail',
+      claimed: 'keep',
+      cancelling: 'keep',
+      completed: 'keep',
+      failed: 'keep',
+      blocked: 'keep',
+      cancelled: 'keep',
+    }),
+  )('concerns nobody but a run that waits for it: %s: %s', (state, kind) => {
+    expect(decideLostLaunch(run(state), [mine], 'mine')).toMatchObject({ kind });
+  });
+
+  test.each([
+    ['of a command that has ended, or of an older launch', [launch('newer')]],
+    ['whose launch is not recorded yet', [launch('mine', 'dispatching')]],
+    ['beside a launch that is to come', [mine, launch('other', 'retry')]],
+    ['beside a job that may still claim', [mine, launch('other')]],
+  ])('%s changes nothing', (_, launches) => {
+    expect(decideLostLaunch(dispatched(), launches, 'mine')).toEqual({ kind: 'keep' });
+  });
+
+  test('ends the wait when every other launch has failed, was lost too, or needed no job', () => {
+    const others = [launch('failed', 'failed'), launch('lost', 'dispatched', true), launch(null)];
+    expect(decideLostLaunch(dispatched(), [mine, ...others], 'mine')).toEqual({ kind: 'fail', launch: mine });
+  });
+
+  test.each([
+    [0, 3, 'requeue'],
+    [1, 3, 'requeue'],
+    [2, 3, 'fail'],
+    [0, 1, 'fail'],
+  ])('counts as an attempt: after %i of %i: %s', (attempts, maxAttempts, kind) => {
+    expect(decideLostLaunch(dispatched({ onRunnerLost: 'requeue', attempts, maxAttempts }), [mine], 'mine')).toMatchObject({ kind });
   });
 });
 

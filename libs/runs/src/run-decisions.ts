@@ -1,5 +1,6 @@
-import { isFinalRun, type RunnerLostPolicy, type RunState, type TerminalStatus } from '@runplane/contracts';
+import { isFinalRun, isOpenIntent, type RunnerLostPolicy, type RunState, type TerminalStatus } from '@runplane/contracts';
 import { isLive } from '@runplane/database';
+import type { Launch } from './dispatch-intent.sql';
 
 // What is done with a run, decided from rows that are locked and from nothing else: no clock, no statement. Tables of cases: run-decisions.spec.ts.
 
@@ -76,6 +77,21 @@ export function decideLostRunner(run: RunFacts, lease: LeaseFacts): LostRunnerDe
   if ((run.status !== 'claimed' && run.status !== 'cancelling') || holds(lease)) return { kind: 'keep' };
   if (run.status === 'cancelling') return { kind: 'finish-cancel' };
   return { kind: run.onRunnerLost === 'requeue' && run.attempts < run.maxAttempts ? 'requeue' : 'fail' };
+}
+
+export type LostLaunchDecision = { kind: 'keep' } | { kind: 'requeue' | 'fail'; launch: Launch };
+
+/**
+ * What becomes of a run whose launched job is gone before anybody claimed it. Only the newest job of a command counts, and only when no
+ * other launch may still bring a runner. The launch counts as an attempt.
+ */
+export function decideLostLaunch(run: RunFacts, launches: readonly Launch[], jobId: string): LostLaunchDecision {
+  const launch = launches.find((each) => each.state === 'dispatched' && each.jobId === jobId);
+  if (run.status !== 'pending' || launch === undefined) return { kind: 'keep' };
+  const mayCome = (each: Launch): boolean =>
+    isOpenIntent(each.state) || (each.state === 'dispatched' && each.jobId !== null && !each.isLost);
+  if (launches.some((each) => each !== launch && mayCome(each))) return { kind: 'keep' };
+  return { kind: run.onRunnerLost === 'requeue' && run.attempts + 1 < run.maxAttempts ? 'requeue' : 'fail', launch };
 }
 
 /** True when a cancel's deadline has passed and the holder has not ended the run. */

@@ -57,3 +57,15 @@ export async function upsertRunnerJob(
     ON CONFLICT (tenant_id, id) DO UPDATE SET job_name = excluded.job_name, result = j.result || excluded.result, updated_at = runplane.app_now()`,
   );
 }
+
+/** Notes on a job that what was launched is gone. A job that is not recorded has nothing to note. */
+export async function writeRunnerJobLost(
+  tx: Tx,
+  { tenantId, jobId, reason }: { tenantId: string; jobId: string; reason: string },
+): Promise<void> {
+  takingLock(tx, 'runnerJob', `${tenantId}/${jobId}`);
+  await tx.query(
+    sql`UPDATE runplane.runner_jobs SET result = result || jsonb_build_object('lost', ${reason}::text), updated_at = runplane.app_now()
+        WHERE tenant_id = ${tenantId}::text AND id = ${jobId}::text`,
+  );
+}

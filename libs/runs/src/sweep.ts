@@ -1,12 +1,12 @@
 import { freeText, isFinalCommand } from '@runplane/contracts';
-import { emptySql, inTransaction, isLive, requireTenant, sql, type Db, type Tx } from '@runplane/database';
+import { inTransaction, isLive, sql, type Db, type Tx } from '@runplane/database';
 import { endCancelledCommand } from './cancel-command';
 import { endCancelledRun } from './cancel-run';
 import { closeRun } from './close-run';
-import { listOverdueCommandCancels, lockCommand, lockOpenCommands, writeCommandsPending, type CommandRow } from './command.sql';
-import { claimDeadlineSet, writeNewIntent } from './create-command';
-import { cancelOpenIntents, findIntent, hasIntents, type IntentRow } from './dispatch-intent.sql';
-import { appendServerEvents, phase, type ServerEvent } from './run-event.sql';
+import { listOverdueCommandCancels, lockCommand, lockOpenCommands, type CommandRow } from './command.sql';
+import { hasIntents } from './dispatch-intent.sql';
+import { lastDispatched, requeueRun } from './requeue-run';
+import { appendServerEvents, type ServerEvent } from './run-event.sql';
 import { deleteRunLease, listEndedLeases, lockRunLease } from './run-lease.sql';
 import { decideLostRunner, isCancelOverdue, isClaimOverdue } from './run-decisions';
 import { listOverdueRunCancels, listUnclaimedRuns, lockRun, type RunKey, type RunRow } from './run.sql';
@@ -69,25 +69,11 @@ async function requeue(tx: Tx, run: RunRow, lost: ServerEvent): Promise<void> {
   const commands = await endCancelledCommands(tx, run);
   const dispatched = await lastDispatched(tx, key, commands);
   if (dispatched === undefined && (await hasIntents(tx, key))) return failLost(tx, run, []);
-  await cancelOpenIntents(tx, key, { commandId: null, reason: 'run requeued' });
-  const deadline = dispatched === undefined ? emptySql : claimDeadlineSet((await requireTenant(tx, run.tenantId)).settings.claimDeadlineMs);
-  await appendServerEvents(
-    tx,
-    key,
-    [
-      phase('run-requeued', {
-        commandId: dispatched?.commandId ?? null,
-        attempts: run.attempts,
-        maxAttempts: run.maxAttempts,
-        reason: 'runner-lost',
-      }),
-    ],
-    sql`, status = 'pending', claimed_by = NULL, claim_epoch = claim_epoch + 1, last_producer_seq = 0, updated_at = runplane.app_now()${deadline}`,
-  );
-  await writeCommandsPending(tx, key);
-  if (dispatched === undefined) return;
-  const { commandId, kind, input, inputHash } = dispatched;
-  await writeNewIntent(tx, { ...key, commandId }, { kind, input, inputHash });
+  await requeueRun(tx, run, {
+    dispatched,
+    reason: 'runner-lost',
+    set: sql`, status = 'pending', claimed_by = NULL, claim_epoch = claim_epoch + 1, last_producer_seq = 0`,
+  });
 }
 
 /** Ends the commands that were to be cancelled, as their runner's end does; a turn takes its steers along. Returns what is still open. */
@@ -98,15 +84,6 @@ async function endCancelledCommands(tx: Tx, run: RunRow): Promise<CommandRow[]> 
     if (cancelled === undefined) return open;
     await endCancelledCommand(tx, run, cancelled, { fenced: true, reason: 'runner-lost' });
   }
-}
-
-/** The dispatch to repeat: of the first open command that had one. A run that was never dispatched waits for a runner of its own. */
-async function lastDispatched(tx: Tx, { tenantId }: RunKey, commands: readonly CommandRow[]): Promise<IntentRow | undefined> {
-  for (const command of commands) {
-    const intent = await findIntent(tx, { tenantId, commandId: command.id });
-    if (intent !== undefined) return intent;
-  }
-  return undefined;
 }
 
 /** Runs and commands whose cancel is overdue: the holder is fenced and they end. Locks and emits: as their endings. */
