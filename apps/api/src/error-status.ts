@@ -16,6 +16,8 @@ export const STATUS_BY_CODE = {
   command_not_found: 404,
   intent_not_found: 404,
   session_not_found: 404,
+  runner_not_found: 404,
+  runner_job_not_found: 404,
   api_key_not_found: 404,
   route_not_found: 404,
   idempotency_conflict: 409,
@@ -33,6 +35,8 @@ export const STATUS_BY_CODE = {
   session_projection_broken: 409,
   no_receivable_turn: 409,
   stale_dispatch_claim: 409,
+  capacity_reached: 409,
+  reservation_lost: 409,
   cursor_expired: 410,
   payload_too_large: 413,
   // Only an embedder's own transaction can be these; from a route they would be a bug of ours.

@@ -83,6 +83,16 @@ export class SessionNotFound extends DomainError<'session_not_found', { sessionI
   readonly code = 'session_not_found';
 }
 
+/** No such runner for this tenant: register it first. */
+export class RunnerNotFound extends DomainError<'runner_not_found', { runnerId: string }> {
+  readonly code = 'runner_not_found';
+}
+
+/** No such runner job for this tenant. */
+export class RunnerJobNotFound extends DomainError<'runner_job_not_found', { jobId: string }> {
+  readonly code = 'runner_job_not_found';
+}
+
 /** No such API key. */
 export class ApiKeyNotFound extends DomainError<'api_key_not_found', { keyId: string }> {
   readonly code = 'api_key_not_found';
@@ -177,6 +187,22 @@ export class NoReceivableTurn extends DomainError<'no_receivable_turn', { runId:
 export class StaleDispatchClaim extends DomainError<'stale_dispatch_claim', { intentId: string; epoch: number }> {
   readonly code = 'stale_dispatch_claim';
   override readonly failureKind = 'runner-lease-conflict';
+}
+
+/** Every place that the key has is taken, by runners or by creations under way: wait in line. */
+export class CapacityReached extends DomainError<
+  'capacity_reached',
+  { key: string; limit: number; live: number; reserved: number; retryInMs: number | null }
+> {
+  readonly code = 'capacity_reached';
+  override readonly failureKind = 'infra-failed';
+  override readonly retryable = true;
+}
+
+/** The place is no longer held under this epoch: it was given back, or its lease has ended. Undo what was done under it. */
+export class ReservationLost extends DomainError<'reservation_lost', { key: string; slot: number; epoch: number }> {
+  readonly code = 'reservation_lost';
+  override readonly failureKind = 'infra-failed';
 }
 
 /** The cursor belongs to another store or lies below the retention floor: go on from oldestCursor. */
@@ -280,6 +306,8 @@ export type RunplaneError =
   | CommandNotFound
   | IntentNotFound
   | SessionNotFound
+  | RunnerNotFound
+  | RunnerJobNotFound
   | ApiKeyNotFound
   | RouteNotFound
   | IdempotencyConflict
@@ -297,6 +325,8 @@ export type RunplaneError =
   | SessionProjectionBroken
   | NoReceivableTurn
   | StaleDispatchClaim
+  | CapacityReached
+  | ReservationLost
   | CursorExpired
   | NotInTransaction
   | WrongIsolation

@@ -12,6 +12,7 @@ export * from './partition';
 export * from './process-job';
 export * from './redact';
 export * from './resources';
+export * from './runner-resources';
 export * from './states';
 export * from './tenant-settings';
 export * from './text';

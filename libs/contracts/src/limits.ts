@@ -49,5 +49,15 @@ export const CLAIM_BATCH_ROWS_MAX = 100;
 /** Diagnostics of refused writes: at most one per runner, epoch and this time. */
 export const REFUSAL_RECORD_EVERY_MS = 60_000;
 
+/** A place that is held while the outside world is asked: longer than a launch takes, and short enough that a crash blocks nobody for long. */
+export const RESERVATION_LEASE_MS_MIN = 1_000;
+export const RESERVATION_LEASE_MS_DEFAULT = 30_000;
+export const RESERVATION_LEASE_MS_MAX = 600_000;
+/** Places that one key can have. */
+export const RUNNER_SLOTS_MAX = 10_000;
+/** Jobs that one reconciliation pass takes. */
+export const RECONCILIATION_ROWS_DEFAULT = 100;
+export const RECONCILIATION_ROWS_MAX = 500;
+
 /** Outbox rows are spread over this many shards by a stable hash of the partition key; changing it re-maps every key. */
 export const OUTBOX_SHARDS = 32;

@@ -23,7 +23,7 @@ import { requireLockedRun } from './require';
 import { appendServerEvents, phase } from './run-event.sql';
 import { lockRunLease } from './run-lease.sql';
 import type { RunRow } from './run.sql';
-import { upsertRunnerJob } from './runner.sql';
+import { upsertRunnerJob } from './runner-job.sql';
 
 // Working off dispatch intents: claim, then launch outside any transaction, then settle under the claim's epoch. An intent whose run or
 // command ends meanwhile is cancelled by that ending, which takes the claim away: a settle finds it gone and changes nothing.

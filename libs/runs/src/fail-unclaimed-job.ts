@@ -8,7 +8,7 @@ import { phase } from './run-event.sql';
 import { decideLostLaunch } from './run-decisions';
 import { lockRunLease } from './run-lease.sql';
 import { lockRun, type RunKey } from './run.sql';
-import { writeRunnerJobLost } from './runner.sql';
+import { writeRunnerJobLost } from './runner-job.sql';
 
 /**
  * What was launched for a run has ended, and never claimed it: by the run's policy it is dispatched again, within its attempts, or fails

@@ -39,6 +39,18 @@ export {
 } from './read-run-events';
 export { getCommand, getDispatchIntent, getRun, listCancelRequests, listCommands, listRuns } from './read-runs';
 export { registerRunner } from './register-runner';
+export {
+  getRunnerJob,
+  getRunnerJobByIdempotencyKey,
+  listRunnerJobs,
+  listRunnerJobsForReconciliation,
+  mergeRunnerJobResult,
+  saveRunnerJob,
+  settleEndedJobsOnce,
+  settleRunnerJobs,
+  type ReconciliationJob,
+} from './runner-jobs';
+export { type JobKey } from './runner-job.sql';
 export { registerRunProbes } from './run-probe.sql';
 export { runStream, type RunKey } from './run.sql';
 export { createRuns } from './runs';

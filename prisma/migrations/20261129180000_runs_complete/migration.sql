@@ -25,6 +25,7 @@ ALTER COLUMN "intent_id" DROP NOT NULL;
 -- AlterTable
 ALTER TABLE "runplane"."runs" ADD COLUMN     "duration_deadline_at" TIMESTAMPTZ(3),
 ADD COLUMN     "events_pruned_at" TIMESTAMPTZ(3),
+ADD COLUMN     "launched_at" TIMESTAMPTZ(3),
 ADD COLUMN     "max_duration_ms" INTEGER,
 ADD COLUMN     "started_at" TIMESTAMPTZ(3),
 ADD COLUMN     "workspace_path" TEXT;
@@ -115,7 +116,7 @@ CREATE INDEX "cancel_requests_tenant_id_created_at_id_idx" ON "runplane"."cancel
 CREATE INDEX "dispatch_intents_tenant_id_finished_at_id_idx" ON "runplane"."dispatch_intents"("tenant_id", "finished_at", "id") WHERE (finished_at IS NOT NULL);
 
 -- CreateIndex
-CREATE INDEX "runner_jobs_unsettled" ON "runplane"."runner_jobs"("last_checked_at", "id") WHERE (settled_at IS NULL);
+CREATE INDEX "runner_jobs_unsettled" ON "runplane"."runner_jobs"("launcher", "last_checked_at", "id") WHERE (settled_at IS NULL);
 
 -- CreateIndex
 CREATE UNIQUE INDEX "runner_jobs_run_idempotency_key" ON "runplane"."runner_jobs"("tenant_id", "run_id", "idempotency_key") WHERE (idempotency_key IS NOT NULL);
@@ -144,6 +145,9 @@ CREATE INDEX "runs_tenant_id_finished_at_id_idx" ON "runplane"."runs"("tenant_id
 
 -- CreateIndex
 CREATE INDEX "runs_duration_deadline_at_id_idx" ON "runplane"."runs"("duration_deadline_at", "id") WHERE ((duration_deadline_at IS NOT NULL) AND (finished_at IS NULL));
+
+-- CreateIndex
+CREATE INDEX "runs_live_by_profile" ON "runplane"."runs"("backend_profile", "tenant_id") WHERE (((status = 'pending'::runplane.run_state) AND (launched_at IS NOT NULL)) OR (status = ANY (ARRAY['claimed'::runplane.run_state, 'cancelling'::runplane.run_state])));
 
 -- CreateIndex
 CREATE INDEX "sessions_tenant_id_last_activity_at_session_id_idx" ON "runplane"."sessions"("tenant_id" COLLATE "C", "last_activity_at" DESC, "session_id" DESC);
