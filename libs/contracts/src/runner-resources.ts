@@ -108,6 +108,7 @@ export const HeldSlot = z
   .meta({ id: 'HeldSlot' });
 export type HeldSlot = z.infer<typeof HeldSlot>;
 export const RenewRunnerSlot = HeldSlot.extend({ leaseMs }).meta({ id: 'RenewRunnerSlot' });
+export type RenewRunnerSlot = z.input<typeof RenewRunnerSlot>;
 export const ReleasedSlot = z
   .object({ released: z.boolean().meta({ description: 'False: the place was no longer held under this epoch' }) })
   .meta({ id: 'ReleasedSlot' });

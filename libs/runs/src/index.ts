@@ -51,6 +51,25 @@ export {
   type ReconciliationJob,
 } from './runner-jobs';
 export { type JobKey } from './runner-job.sql';
+export {
+  confirmReservation,
+  pruneReservationsOnce,
+  releaseReservation,
+  renewReservation,
+  requireReservation,
+  reserve,
+  type ReserveOutcome,
+} from './reservations';
+export {
+  confirmRunnerSlot,
+  releaseRunnerSlot,
+  renewRunnerSlot,
+  reserveRunnerSlot,
+  withRunnerSlot,
+  type SlotScope,
+  type WithRunnerSlot,
+} from './runner-slots';
+export { listEndedReservations, type EndedReservation, type Reservation, type ReservationKey } from './reservation.sql';
 export { registerRunProbes } from './run-probe.sql';
 export { runStream, type RunKey } from './run.sql';
 export { createRuns } from './runs';

@@ -10,6 +10,8 @@ import { finishCommand } from './finish-command';
 import { finishRun } from './finish-run';
 import { runnerCall } from './record-refusal';
 import { registerRunner } from './register-runner';
+import { saveRunnerJob } from './runner-jobs';
+import { confirmRunnerSlot, reserveRunnerSlot } from './runner-slots';
 
 type Call<Operation extends (tx: never, input: never) => unknown> = Operation extends (tx: never, input: infer Input) => unknown
   ? Input
@@ -21,7 +23,17 @@ type Call<Operation extends (tx: never, input: never) => unknown> = Operation ex
  */
 export function createRuns(db: Db) {
   return {
-    ...eachInOwnTransaction(db, { createRun, createCommand, admitTurn, cancelRun, cancelCommand, registerRunner }),
+    ...eachInOwnTransaction(db, {
+      createRun,
+      createCommand,
+      admitTurn,
+      cancelRun,
+      cancelCommand,
+      registerRunner,
+      saveRunnerJob,
+      reserveRunnerSlot,
+      confirmRunnerSlot,
+    }),
     ackCommand: (input: Call<typeof ackCommand>) => runnerCall(db, { ...input, source: 'command-ack' }, (tx) => ackCommand(tx, input)),
     acknowledgeCancel: (input: Call<typeof acknowledgeCancel>) =>
       runnerCall(db, { ...input, source: 'cancel-stage' }, (tx) => acknowledgeCancel(tx, input)),
