@@ -5,7 +5,7 @@ import { mkdir, readFile, writeFile } from 'node:fs/promises';
 import { createServer, type AddressInfo } from 'node:net';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { ProcessBackend } from '@runplane/contracts';
+import type { BackendProfile } from '@runplane/contracts';
 
 /** Where `npm run build` puts the program of the API. */
 const PROGRAM = path.resolve(path.dirname(require.resolve('@runplane/api/package.json')), 'dist/main.js');
@@ -16,7 +16,7 @@ export interface ApiProcessOptions {
   readonly databaseUrl: string;
   /** Runners, workspaces, logs and the backend profiles live below it. Processes that share it see each other's runners. */
   readonly dataDir: string;
-  readonly backends?: Readonly<Record<string, Partial<ProcessBackend>>> | undefined;
+  readonly backends?: Readonly<Record<string, Partial<BackendProfile>>> | undefined;
   /** A free one when not given; kept over restarts. */
   readonly port?: number | undefined;
   readonly env?: Readonly<Record<string, string>> | undefined;

@@ -18,6 +18,7 @@ export const Environment = z.object({
   RUNPLANE_PUBLIC_URL: z.url().optional(),
   RUNPLANE_BACKENDS_FILE: z.string().min(1).optional(),
   RUNPLANE_WORKSPACE_ROOT: z.string().min(1).optional(),
+  RUNPLANE_KUBECONFIG: z.string().min(1).optional(),
   RUNPLANE_DISPATCH: onOff.default(true),
   RUNPLANE_MIGRATE: onOff.default(true),
   RUNPLANE_POOL_MAX: count(2, 500).default(10),
@@ -40,6 +41,8 @@ export interface Config {
   readonly publicUrl: string | undefined;
   readonly backends: BackendProfiles;
   readonly workspaceRoot: string;
+  /** How to reach the cluster; absent: by the service account of the pod that this is. */
+  readonly kubeconfig: string | undefined;
   readonly dispatch: boolean;
   readonly migrate: boolean;
   readonly poolMax: number;
@@ -63,6 +66,8 @@ export async function readConfig(env: NodeJS.ProcessEnv): Promise<Config> {
   if (!parsed.success) throw new ConfigError(`the environment is not valid (docs/configuration.md):\n${describe(parsed.error)}`);
   const variables = parsed.data;
   const dataDir = path.resolve(variables.RUNPLANE_DATA_DIR);
+  const backends = variables.RUNPLANE_BACKENDS_FILE === undefined ? {} : await readBackends(variables.RUNPLANE_BACKENDS_FILE);
+  if (variables.RUNPLANE_DISPATCH && usesKubernetes(backends)) requireForKubernetes(variables, given);
   return {
     databaseUrl: variables.DATABASE_URL,
     databaseDirectUrl: variables.DATABASE_DIRECT_URL,
@@ -70,8 +75,9 @@ export async function readConfig(env: NodeJS.ProcessEnv): Promise<Config> {
     host: variables.HOST,
     dataDir,
     publicUrl: variables.RUNPLANE_PUBLIC_URL,
-    backends: variables.RUNPLANE_BACKENDS_FILE === undefined ? {} : await readBackends(variables.RUNPLANE_BACKENDS_FILE),
+    backends,
     workspaceRoot: path.resolve(variables.RUNPLANE_WORKSPACE_ROOT ?? path.join(dataDir, 'workspaces')),
+    kubeconfig: variables.RUNPLANE_KUBECONFIG,
     dispatch: variables.RUNPLANE_DISPATCH,
     migrate: variables.RUNPLANE_MIGRATE,
     poolMax: variables.RUNPLANE_POOL_MAX,
@@ -87,6 +93,20 @@ export async function readConfig(env: NodeJS.ProcessEnv): Promise<Config> {
 /** Where the embedded PostgreSQL of a data directory keeps its files. */
 export function postgresDir(dataDir: string): string {
   return path.join(dataDir, 'postgres');
+}
+
+export function usesKubernetes(backends: BackendProfiles): boolean {
+  return Object.values(backends).some(({ launcher }) => launcher === 'kubernetes');
+}
+
+/** Pods need an address that leads to an API, and the API one that leads to the cluster: no default could be right. */
+function requireForKubernetes(variables: z.infer<typeof Environment>, given: Readonly<Record<string, string | undefined>>): void {
+  if (variables.RUNPLANE_PUBLIC_URL === undefined) {
+    throw new ConfigError('RUNPLANE_PUBLIC_URL: a backend profile launches Jobs, whose pods must know where to reach this API');
+  }
+  if (variables.RUNPLANE_KUBECONFIG === undefined && given['KUBERNETES_SERVICE_HOST'] === undefined) {
+    throw new ConfigError('RUNPLANE_KUBECONFIG: a backend profile launches Jobs, and this process is not in a cluster');
+  }
 }
 
 async function readBackends(file: string): Promise<BackendProfiles> {

@@ -2,7 +2,7 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import os from 'node:os';
 import path from 'node:path';
 import { createClient } from '@runplane/client';
-import { ProcessBackend } from '@runplane/contracts';
+import { BackendProfile } from '@runplane/contracts';
 import { readConfig } from './config';
 import { runnersHaveEnded, stopRunners } from './demo/runner-processes';
 import { DemoFailed, PROFILE, tellStory } from './demo/story';
@@ -61,8 +61,8 @@ function parseArgs(args: readonly string[]): { keep: boolean; command: readonly 
 }
 
 /** Standard input ends after the turn, as most command lines expect. */
-function backendOf(command: readonly string[] | undefined): ProcessBackend {
-  return ProcessBackend.parse({
+function backendOf(command: readonly string[] | undefined): BackendProfile {
+  return BackendProfile.parse({
     command: command ?? [process.execPath, path.join(__dirname, 'demo/agent.js')],
     stdin: 'turn',
     graceMs: 5_000,

@@ -3,11 +3,11 @@ import os from 'node:os';
 import path from 'node:path';
 import { newId, SCOPES } from '@runplane/contracts';
 import { checkStore, ensureTenant, listTenants, migrate, openDb, startEmbeddedPostgres, type Db } from '@runplane/database';
-import { createProcessLauncher, type Launcher } from '@runplane/runs';
+import { createKubernetesLauncher, createLauncherByProfile, createProcessLauncher, type Launcher } from '@runplane/runs';
 import { createApiKey, issueRunToken } from './access/api-keys';
 import { Credentials } from './access/credentials';
 import { buildApp, type App } from './app';
-import { postgresDir, type Config } from './config';
+import { postgresDir, usesKubernetes, type Config } from './config';
 import type { LogOptions } from './http/logging';
 import { startLoops } from './maintenance/loops';
 import { isPassing, type Loop } from './maintenance/run-every';
@@ -17,7 +17,7 @@ export interface ServeOptions {
   /** What a person should see: the address, a first key. */
   readonly say?: ((line: string) => void) | undefined;
   readonly logger?: LogOptions | false | undefined;
-  /** Instead of the process launcher. */
+  /** Instead of those of the backend profiles. */
   readonly launcher?: Launcher | undefined;
 }
 
@@ -56,20 +56,25 @@ export async function serve({
       onError: (error, where) => log.app?.log.warn({ err: error, where }, 'database'),
     });
     opened.push(() => db.close());
-    await checkStore(db);
+    const { storeId } = await checkStore(db);
     const firstKey = config.databaseUrl === undefined ? await makeFirstKey(db) : undefined;
 
     const credentials = new Credentials(db);
     const loops: Loop[] = [];
+    const stopping = new AbortController();
     const app = await buildApp({ db, credentials, logger, loops: () => loops, waitersMax: config.waitersMax, processMetrics: true });
     log.app = app;
     await db.hub.start();
     // Both at once: no further claims, and nobody waits for a pass that is still busy with a launch.
-    opened.push(() => Promise.all([...loops.map((loop) => loop.stop()), app.close()]));
+    opened.push(() => {
+      stopping.abort(new Error('this process is stopping'));
+      return Promise.all([...loops.map((loop) => loop.stop()), app.close()]);
+    });
     const address = await app.listen({ host: config.host, port: config.port });
     const publicUrl = config.publicUrl ?? address.replace('//0.0.0.0:', '//127.0.0.1:').replace('//[::]:', '//[::1]:');
 
-    const dispatch = launcher ?? (config.dispatch ? await processLauncher(config, db, publicUrl, (line) => app.log.info(line)) : undefined);
+    const launch = { config, db, storeId, apiUrl: publicUrl, signal: stopping.signal, log: (line: string) => app.log.info(line) };
+    const dispatch = launcher ?? (config.dispatch ? await launcherOf(launch) : undefined);
     loops.push(...startLoops({ db, credentials, launcher: dispatch, owner: newOwner(), onError: loopErrors(app) }));
     return { url: publicUrl, db, firstKey, close: closeAll };
   } catch (error) {
@@ -105,18 +110,29 @@ async function makeFirstKey(db: Db): Promise<string | undefined> {
   return key;
 }
 
-async function processLauncher(config: Config, db: Db, apiUrl: string, log: (line: string) => void): Promise<Launcher> {
-  await mkdir(config.workspaceRoot, { recursive: true });
+interface LaunchersOf {
+  readonly config: Config;
+  readonly db: Db;
+  readonly storeId: string;
+  readonly apiUrl: string;
+  /** Ends the requests of a launch that is under way. */
+  readonly signal: AbortSignal;
+  readonly log: (line: string) => void;
+}
+
+/** Each profile says which launcher its runners come from; the Kubernetes client is loaded only where a profile needs it. */
+async function launcherOf({ config, db, storeId, apiUrl, signal, log }: LaunchersOf): Promise<Launcher> {
+  const issueToken = ({ tenantId, runId }: { tenantId: string; runId: string }) => issueRunToken(db.sql, { tenantId, runId });
+  const { backends, workspaceRoot, kubeconfig } = config;
+  const common = { apiUrl, backends, issueToken, log };
+  await mkdir(workspaceRoot, { recursive: true });
   const runnerProgram = path.join(path.dirname(require.resolve('@runplane/runner/package.json')), 'dist/main.js');
-  return createProcessLauncher({
-    runnerCommand: [process.execPath, runnerProgram],
-    stateDir: path.join(config.dataDir, 'runners'),
-    apiUrl,
-    backends: config.backends,
-    workspaceRoot: config.workspaceRoot,
-    issueToken: ({ tenantId, runId }) => issueRunToken(db.sql, { tenantId, runId }),
-    log,
-  });
+  const runnerCommand = [process.execPath, runnerProgram];
+  const stateDir = path.join(config.dataDir, 'runners');
+  const processes = createProcessLauncher({ ...common, runnerCommand, stateDir, workspaceRoot });
+  if (!usesKubernetes(backends)) return createLauncherByProfile(backends, { process: processes });
+  const jobs = await createKubernetesLauncher({ ...common, storeId, kubeconfig, signal });
+  return createLauncherByProfile(backends, { process: processes, kubernetes: jobs });
 }
 
 /** One incarnation of this process: a restart under the same name is somebody else. */

@@ -6,6 +6,7 @@ export * from './explanation';
 export * from './hash';
 export * from './identifiers';
 export * from './json';
+export * from './kubernetes-placement';
 export * from './limits';
 export * from './parse-input';
 export * from './partition';

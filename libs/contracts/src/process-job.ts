@@ -1,5 +1,6 @@
 import { z } from 'zod';
 import { identifier } from './identifiers';
+import { KubernetesPlacement } from './kubernetes-placement';
 import { CLAIM_LEASE_MS_DEFAULT, CLAIM_LEASE_MS_MAX, CLAIM_LEASE_MS_MIN } from './limits';
 
 /** Variables of its surroundings that every program may see. */
@@ -27,8 +28,22 @@ export const ProcessBackend = z.strictObject({
 });
 export type ProcessBackend = z.infer<typeof ProcessBackend>;
 
+/** A backend, and where its runners live: processes beside the API, or Jobs of a Kubernetes cluster. */
+export const BackendProfile = ProcessBackend.extend({
+  launcher: z.enum(['process', 'kubernetes']).default('process'),
+  kubernetes: KubernetesPlacement.optional(),
+}).refine(({ launcher, kubernetes }) => (launcher === 'kubernetes') === (kubernetes !== undefined), {
+  error: '\'kubernetes\' belongs to a profile with "launcher": "kubernetes", and such a profile needs it',
+});
+export type BackendProfile = z.infer<typeof BackendProfile>;
+
+/** The part of a profile that its runner needs. */
+export function processBackendOf({ launcher: _launcher, kubernetes: _kubernetes, ...backend }: BackendProfile): ProcessBackend {
+  return backend;
+}
+
 /** Profile name → backend. */
-export const BackendProfiles = z.record(identifier, ProcessBackend);
+export const BackendProfiles = z.record(identifier, BackendProfile);
 export type BackendProfiles = z.infer<typeof BackendProfiles>;
 
 /** The part of an environment that a program of this backend may see: an allow-list, without the private names even if listed. */
@@ -52,8 +67,11 @@ export const workspacePath = z
     error: 'must be a relative path that does not leave its root',
   });
 
+/** Names the file that holds the ProcessJob, for a runner that is not started with it on its standard input. */
+export const JOB_FILE_VARIABLE = 'RUNPLANE_JOB_FILE';
+
 /**
- * What the process launcher writes to the runner's standard input, once, as one JSON line. The token travels here and nowhere else:
+ * What a launcher hands to the runner, as one JSON line on its standard input or in a file. The token travels here and nowhere else:
  * neither the arguments nor the environment of a process are private to it.
  */
 export const ProcessJob = z.strictObject({

@@ -1,9 +1,10 @@
+import { readFile } from 'node:fs/promises';
 import { createClient } from '@runplane/client';
-import { ProcessJob } from '@runplane/contracts';
+import { JOB_FILE_VARIABLE, ProcessJob } from '@runplane/contracts';
 import { processWork } from './process-backend';
 import { runRunner, type RunnerEnd } from './run-runner';
 
-// The program that the process launcher starts. Its only input is one JSON line (ProcessJob) on standard input.
+// The program that a launcher starts. Its only input is one JSON line (ProcessJob): on standard input, or in the file that a Job mounts.
 
 /** 0 says that the run has ended as reported; the others, that somebody else has to see to it. */
 const EXIT_CODES: Record<RunnerEnd['kind'] | 'no-job', number> = { finished: 0, refused: 3, lost: 4, released: 5, 'no-job': 64 };
@@ -14,7 +15,8 @@ const CLAIM_WAIT_MS = 60_000;
 const JOB_BYTES_MAX = 1024 * 1024;
 
 async function main(): Promise<number> {
-  const line = await readLine(process.stdin);
+  const jobFile = process.env[JOB_FILE_VARIABLE];
+  const line = jobFile === undefined ? await readLine(process.stdin) : await readFile(jobFile, 'utf8');
   if (line === undefined) return EXIT_CODES['no-job']; // the launcher died before it had recorded this process
   const { apiUrl, token, runId, commandId, runnerId, ...work } = ProcessJob.parse(JSON.parse(line));
   const stop = new AbortController();

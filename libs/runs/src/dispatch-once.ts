@@ -64,7 +64,8 @@ async function dispatch(db: Db, launcher: Launcher, owner: string, intent: Inten
       await inTransaction(db, (tx) => terminalizeDispatchIntent(tx, claim, { ...completion, attempts }));
       return 'failed';
     } else {
-      const delayMs = backOffMs(attempts, { baseMs: DISPATCH_BACKOFF_MS_MIN, maxMs: DISPATCH_BACKOFF_MS_MAX });
+      const backOff = backOffMs(attempts, { baseMs: DISPATCH_BACKOFF_MS_MIN, maxMs: DISPATCH_BACKOFF_MS_MAX });
+      const delayMs = Math.min(Math.max(backOff, completion.retryAfterMs), DISPATCH_BACKOFF_MS_MAX);
       await inTransaction(db, (tx) => retryDispatchIntent(tx, claim, { error: completion.message, delayMs }));
       return 'retried';
     }
@@ -88,7 +89,7 @@ async function reportEnd(db: Db, job: Parameters<typeof failUnclaimedJob>[1]): P
 
 type Launched =
   | { kind: 'launched'; completion: DispatchCompletion; ended?: Promise<string> | undefined }
-  | { kind: 'failed'; permanent: boolean; failureKind: string; message: string };
+  | { kind: 'failed'; permanent: boolean; failureKind: string; message: string; retryAfterMs: number };
 
 /** A run that a live runner holds needs no second one: it sees the new command with its next heartbeat. */
 async function launch(launcher: Launcher, run: Run, intent: IntentRow): Promise<Launched> {
@@ -96,7 +97,13 @@ async function launch(launcher: Launcher, run: Run, intent: IntentRow): Promise<
     return { kind: 'launched', completion: { outcome: 'active-runner', activeRunnerId: run.claimedBy } };
   }
   try {
-    const { outcome, jobName, result, ended }: LaunchResult = await launcher.launch({
+    const {
+      outcome,
+      launcher: kind,
+      jobName,
+      result,
+      ended,
+    }: LaunchResult = await launcher.launch({
       tenantId: run.tenantId,
       runId: run.id,
       commandId: intent.commandId,
@@ -108,7 +115,7 @@ async function launch(launcher: Launcher, run: Run, intent: IntentRow): Promise<
       input: intent.input,
       executionPolicy: run.executionPolicy,
     });
-    return { kind: 'launched', completion: { outcome, job: { launcher: launcher.kind, jobName, result } }, ended };
+    return { kind: 'launched', completion: { outcome, job: { launcher: kind ?? launcher.kind, jobName, result } }, ended };
   } catch (error) {
     const known = error instanceof LaunchFailed ? error : undefined;
     return {
@@ -116,6 +123,7 @@ async function launch(launcher: Launcher, run: Run, intent: IntentRow): Promise<
       permanent: known?.permanent ?? false,
       failureKind: known?.failureKind ?? 'infra-failed',
       message: redactError(error),
+      retryAfterMs: known?.retryAfterMs ?? 0,
     };
   }
 }

@@ -15,7 +15,8 @@ import { writeRunnerJobLost } from './runner-job.sql';
  * now instead of at its claim deadline. A launcher says this of a process or a Job that it knows to be gone for good. Whatever else has
  * become of the run meanwhile (claimed, requeued, ended, another launch under way) is left alone; the job is marked as lost all the same.
  *
- * Input     jobId: the runner job's; reason: what the outside says, for people.
+ * Input     jobId: the runner job's; reason: what the outside says, for people; failureKind: of a run that fails, `runner-lost` unless the
+ *           outside itself has failed.
  * Returns   what became of the run.
  * Locks     run → run lease → commands → intents → runner job → session (closeRun).   Writes: the same, run_events, outbox.
  * Emits     runner-dispatch-lost, then run-requeued or the run's ending.
@@ -23,7 +24,13 @@ import { writeRunnerJobLost } from './runner-job.sql';
  */
 export async function failUnclaimedJob(
   tx: Tx,
-  { tenantId, runId, jobId, reason }: RunKey & { jobId: string; reason: string },
+  {
+    tenantId,
+    runId,
+    jobId,
+    reason,
+    failureKind = 'runner-lost',
+  }: RunKey & { jobId: string; reason: string; failureKind?: 'runner-lost' | 'infra-failed' | undefined },
 ): Promise<{ outcome: 'kept' | 'requeued' | 'failed' }> {
   const key = { tenantId, runId };
   const run = await lockRun(tx, key);
@@ -47,7 +54,7 @@ export async function failUnclaimedJob(
   }
   await closeRun(tx, run, {
     status: 'failed',
-    failureKind: 'runner-lost',
+    failureKind,
     failureMessage: `the launched runner ended before it claimed the run: ${message}`,
     reason: 'launch-lost',
     before: [told],

@@ -24,7 +24,18 @@ export { failUnclaimedJob } from './fail-unclaimed-job';
 export { finishCommand } from './finish-command';
 export { finishRun } from './finish-run';
 export { heartbeat } from './heartbeat';
-export { LaunchFailed, type Launcher, type LaunchRequest, type LaunchResult } from './launcher';
+export { createKubernetesLauncher, type KubernetesLauncherOptions } from './kubernetes-launcher';
+export { createLauncherByProfile } from './launcher-by-profile';
+export {
+  LaunchFailed,
+  type JobState,
+  type Launcher,
+  type LaunchRequest,
+  type LaunchResult,
+  type ListedJob,
+  type ObservedJob,
+  type RecordedJob,
+} from './launcher';
 export { createProcessLauncher, type ProcessLauncherOptions } from './process-launcher';
 export {
   getRunResult,
@@ -38,6 +49,7 @@ export {
   type Wait,
 } from './read-run-events';
 export { getCommand, getDispatchIntent, getRun, listCancelRequests, listCommands, listRuns } from './read-runs';
+export { reconcileRunnerJobsOnce, type Reconciliation } from './reconcile-runner-jobs';
 export { registerRunner } from './register-runner';
 export {
   getRunnerJob,
@@ -46,7 +58,6 @@ export {
   listRunnerJobsForReconciliation,
   mergeRunnerJobResult,
   saveRunnerJob,
-  settleEndedJobsOnce,
   settleRunnerJobs,
   type ReconciliationJob,
 } from './runner-jobs';

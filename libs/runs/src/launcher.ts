@@ -12,11 +12,15 @@ export interface LaunchRequest {
   readonly workspaceRef: JsonObject;
   readonly input: JsonObject;
   readonly executionPolicy: JsonObject;
+  /** From the claim on; the server ends the run then. Absent or null: no limit. */
+  readonly maxDurationMs?: number | null | undefined;
 }
 
 export interface LaunchResult {
   /** `adopted`: an earlier try of this job is alive. */
   readonly outcome: 'created' | 'adopted';
+  /** Which launcher did it, where the port stands for several; otherwise its own kind. */
+  readonly launcher?: string | undefined;
   /** What an operator looks for: a process id, a Job's name. */
   readonly jobName: string;
   readonly result: JsonObject;
@@ -24,24 +28,73 @@ export interface LaunchResult {
   readonly ended?: Promise<string> | undefined;
 }
 
+/** A job as the store has recorded it. */
+export interface RecordedJob {
+  readonly tenantId: string;
+  readonly runId: string;
+  readonly runnerJobId: string;
+  readonly launcher: string;
+  readonly jobName: string;
+  readonly result: JsonObject;
+}
+
+/**
+ * `active`: it runs or waits to. `succeeded`, `failed`: it has ended. `gone`: there is no such job any more. `unknown`: this launcher cannot
+ * tell, as for a process of another machine.
+ */
+export type JobState = 'active' | 'succeeded' | 'failed' | 'gone' | 'unknown';
+
+export interface ObservedJob {
+  readonly state: JobState;
+  /** The outside's word for why it ended, and its sentence; redacted where they are stored. */
+  readonly reason?: string | undefined;
+  readonly message?: string | undefined;
+}
+
+/** A job that a launcher found outside, whether the store knows it or not. */
+export interface ListedJob extends ObservedJob {
+  readonly tenantId: string;
+  readonly runId: string;
+  readonly runnerJobId: string;
+  readonly launcher: string;
+  readonly jobName: string;
+  /** By the clock of this process: good for grace times, not for decisions about ownership. */
+  readonly ageMs: number;
+  /** The launcher's own handle: which object, in which version. */
+  readonly version: unknown;
+}
+
 /**
  * The port through which runners come to life. Called outside any transaction, possibly more than once for one request (a dispatcher
  * may die between the launch and its record): an implementation must find its earlier try and answer `adopted`.
+ *
+ * What it launches it can also be asked about, for reconciliation; a launcher without these methods is believed to know nothing.
  */
 export interface Launcher {
   readonly kind: string;
+  /** Of whose jobs it can be asked, where it stands for several; otherwise its own. */
+  readonly kinds?: readonly string[] | undefined;
   launch(request: LaunchRequest): Promise<LaunchResult>;
+  /** What has become of a recorded job. */
+  find?(job: RecordedJob): Promise<ObservedJob>;
+  /** All jobs of this store that can be seen from here, recorded or not; absent where nothing can outlive its record. */
+  list?(): Promise<readonly ListedJob[]>;
+  /** Ends a listed job, if it is still the one that was listed and has not ended. False: it was left alone, or gone already. */
+  remove?(job: ListedJob): Promise<boolean>;
 }
 
 /** `permanent`: no repeat can help (unknown profile, refused workspace); otherwise the intent is tried again after a back-off. */
 export class LaunchFailed extends Error {
   readonly permanent: boolean;
   readonly failureKind: string;
+  /** The outside asks for this pause; the next try comes no sooner. */
+  readonly retryAfterMs: number | undefined;
 
-  constructor(message: string, options: { permanent: boolean; failureKind?: string; cause?: unknown }) {
+  constructor(message: string, options: { permanent: boolean; failureKind?: string; retryAfterMs?: number | undefined; cause?: unknown }) {
     super(message, { cause: options.cause });
     this.name = 'LaunchFailed';
     this.permanent = options.permanent;
     this.failureKind = options.failureKind ?? 'infra-failed';
+    this.retryAfterMs = options.retryAfterMs;
   }
 }

@@ -2,7 +2,7 @@ import { mkdtemp, readdir, readFile, rm, utimes, writeFile } from 'node:fs/promi
 import os from 'node:os';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { BackendProfiles } from '@runplane/contracts';
+import { BackendProfiles, processBackendOf } from '@runplane/contracts';
 import type { LaunchRequest, LaunchResult } from './launcher';
 import { createProcessLauncher } from './process-launcher';
 import { processStart } from './process-start';
@@ -93,7 +93,7 @@ it('hands the job over on standard input, and the token nowhere else', async () 
     runId: 'run_1',
     commandId: 'cmd_1',
     runnerId: 'runner_1',
-    backend: backends['agent'],
+    backend: backends['agent'] && processBackendOf(backends['agent']),
     workspaceRoot: '/srv/workspaces/t',
     workspacePath: 'team/a',
   });

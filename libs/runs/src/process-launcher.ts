@@ -1,8 +1,9 @@
-import { allowedEnvironment, BackendProfiles, contentHash, type ProcessBackend, type ProcessJob, workspacePath } from '@runplane/contracts';
+import { allowedEnvironment, type BackendProfiles, processBackendOf, type ProcessBackend, type ProcessJob } from '@runplane/contracts';
 import { type ChildProcess, spawn } from 'node:child_process';
 import { mkdir, open } from 'node:fs/promises';
 import path from 'node:path';
-import { LaunchFailed, type Launcher, type LaunchRequest, type LaunchResult } from './launcher';
+import { LaunchFailed, type Launcher, type LaunchRequest, type LaunchResult, type ObservedJob, type RecordedJob } from './launcher';
+import { requireBackend, requireWorkspace } from './launch-place';
 import { processStart } from './process-start';
 import { RunnerProcesses } from './runner-processes';
 
@@ -33,7 +34,7 @@ export function createProcessLauncher(options: ProcessLauncherOptions): Launcher
   const processes = new RunnerProcesses(stateDir);
 
   async function launch(request: LaunchRequest): Promise<LaunchResult> {
-    const backend = await requireBackend(options.backends, request.backendProfile);
+    const backend = processBackendOf(await requireBackend(options.backends, request.backendProfile));
     const folder = requireWorkspace(request);
     await mkdir(stateDir, { recursive: true, mode: 0o700 });
     const place = await processes.reserve(request.runnerJobId);
@@ -59,36 +60,16 @@ export function createProcessLauncher(options: ProcessLauncherOptions): Launcher
       await processes.prune().catch((error: Error) => log(`old runner files could not be removed: ${error.message}`));
     }
   }
-  return { kind: 'process', launch };
+
+  /** A job without a note here was started on another machine. */
+  async function find({ runnerJobId }: RecordedJob): Promise<ObservedJob> {
+    return { state: await processes.look(runnerJobId) };
+  }
+  return { kind: 'process', launch, find };
 }
 
 function launched(outcome: LaunchResult['outcome'], pid: number, runnerId: string): LaunchResult {
   return { outcome, jobName: `process-${pid}`, result: { pid, runnerId } };
-}
-
-async function requireBackend(backends: ProcessLauncherOptions['backends'], profile: string): Promise<ProcessBackend> {
-  const profiles = BackendProfiles.parse(typeof backends === 'function' ? await backends() : backends);
-  const backend = Object.hasOwn(profiles, profile) ? profiles[profile] : undefined;
-  if (backend !== undefined) return backend;
-  throw new LaunchFailed(`There is no backend profile '${profile}': the operator configures them.`, {
-    permanent: true,
-    failureKind: 'schema-invalid',
-  });
-}
-
-/** `workspaceRef.path`, or a folder of the run's own. Symbolic links are judged by the runner, when it opens the folder. */
-function requireWorkspace({ workspaceRef, runId }: LaunchRequest): string {
-  const folder = workspacePath.safeParse(workspaceRef['path'] ?? `runs/${folderNameOf(runId)}`);
-  if (folder.success) return folder.data;
-  throw new LaunchFailed(`The workspace path is refused: it ${folder.error.issues[0]?.message ?? 'is not valid'}.`, {
-    permanent: true,
-    failureKind: 'workspace-refused',
-  });
-}
-
-/** Ids of a caller's own may be no name of a file: too long, or one or two dots. */
-function folderNameOf(runId: string): string {
-  return /^\w[\w.-]{0,99}$/.test(runId) ? runId : contentHash(runId).hash;
 }
 
 interface Started {

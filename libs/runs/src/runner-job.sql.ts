@@ -242,3 +242,25 @@ export async function writeJobsSettled(on: SqlExecutor, jobs: readonly JobKey[])
   );
   return settled.map(({ id }) => id);
 }
+
+const place = z.object({ at: column.int });
+
+/** Which of some jobs nobody needs any more, by their places: their run has ended so long ago, or there is no such run. */
+export async function findOrphans(
+  on: SqlExecutor,
+  jobs: readonly { readonly tenantId: string; readonly runId: string }[],
+  { endedForMs }: { endedForMs: number },
+): Promise<number[]> {
+  if (jobs.length === 0) return [];
+  const found = await rows(
+    on,
+    place,
+    sql`
+    SELECT (n.at - 1)::int AS "at"
+    FROM unnest(${jobs.map((job) => job.tenantId)}::text[], ${jobs.map((job) => job.runId)}::text[]) WITH ORDINALITY AS n (tenant_id, run_id, at)
+    LEFT JOIN runplane.runs r ON r.tenant_id = n.tenant_id AND r.id = n.run_id
+    WHERE r.id IS NULL OR r.finished_at <= (SELECT runplane.app_now() - ${endedForMs}::int * interval '1 millisecond')
+    ORDER BY n.at`,
+  );
+  return found.map(({ at }) => at);
+}

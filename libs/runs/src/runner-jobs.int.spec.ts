@@ -10,7 +10,6 @@ import {
   listRunnerJobsForReconciliation,
   mergeRunnerJobResult,
   saveRunnerJob,
-  settleEndedJobsOnce,
   settleRunnerJobs,
 } from './runner-jobs';
 import { aTurn, makeTenants, TENANT } from './testing';
@@ -179,10 +178,7 @@ describe('reconciliation', () => {
     expect((await reconcile(launcher)).map(({ runId }) => runId)).toEqual([open.run.id]);
 
     await cancel(open.run);
-    await t.db.pool.query(`UPDATE runplane.runner_jobs SET last_checked_at = last_checked_at - interval '1 day' WHERE launcher = $1`, [
-      launcher,
-    ]);
-    expect(await settleEndedJobsOnce(t.db, { launcher })).toEqual({ changed: 1 });
+    expect(await settleRunnerJobs(t.db, { jobs: keys })).toEqual({ settled: [jobs[0]?.id] });
     expect(await reconcile(launcher)).toEqual([]);
   });
 });

@@ -24,7 +24,7 @@ import {
   type JsonObject,
   type RunnerJob,
 } from '@runplane/contracts';
-import { executorOf, inLockOrder, isTx, takingLock, type At, type Db, type Tx } from '@runplane/database';
+import { executorOf, inLockOrder, isTx, takingLock, type At, type Tx } from '@runplane/database';
 import { z } from 'zod';
 import { findCommand } from './command.sql';
 import { requireLockedRun, runNotFound } from './require';
@@ -50,7 +50,6 @@ import {
 const CALLERS_HASH = 0;
 const JOB_TEXT_CODE_POINTS_MAX = 1_000;
 const RECONCILIATION_REST_MS = 5_000;
-const SETTLE_REST_MS = 60_000;
 
 /**
  * Records a job that somebody has made for a command of a run. With a key or a planned id a repeat finds the record. The run may have
@@ -220,13 +219,4 @@ export async function settleRunnerJobs(at: At, { jobs }: { jobs: readonly JobKey
   const ids = jobs.map(({ tenantId, jobId }) => `${tenantId}/${jobId}`);
   if (isTx(at)) takingLock(at, 'runnerJob', ...inLockOrder(ids));
   return { settled: await writeJobsSettled(executorOf(at), jobs) };
-}
-
-/**
- * Settles jobs of launchers that leave nothing behind when a run ends (processes): one bounded pass, least recently checked first.
- */
-export async function settleEndedJobsOnce(db: Db, { launcher, limit }: { launcher: string; limit?: number }): Promise<{ changed: number }> {
-  const taken = await listRunnerJobsForReconciliation(db, { launcher, limit, restMs: SETTLE_REST_MS });
-  const ended = taken.filter(({ isOpen }) => !isOpen).map(({ tenantId, id: jobId }) => ({ tenantId, jobId }));
-  return { changed: (await settleRunnerJobs(db, { jobs: ended })).settled.length };
 }

@@ -55,6 +55,18 @@ export class RunnerProcesses {
     }
   }
 
+  /** Whether the last process of a job lives; `unknown` where no file tells of one. */
+  async look(jobId: string): Promise<'active' | 'gone' | 'unknown'> {
+    const job = encodeURIComponent(jobId);
+    const generation = await this.lastGeneration(job).catch((error: NodeJS.ErrnoException) => {
+      if (error.code === 'ENOENT') return 0;
+      throw error;
+    });
+    const state = generation === 0 ? undefined : await this.read(job, generation);
+    if (state === undefined) return 'unknown';
+    return (await isAlive('launcher' in state ? state.launcher : state)) ? 'active' : 'gone';
+  }
+
   /** Removes the files of jobs whose last process has been dead for long; at most once an hour. */
   async prune(): Promise<void> {
     if (performance.now() - this.prunedAt < PRUNE_EVERY_MS) return;

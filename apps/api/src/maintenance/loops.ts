@@ -4,6 +4,7 @@ import {
   dispatchOnce,
   failExhaustedIntentsOnce,
   failUnclaimedRunsOnce,
+  reconcileRunnerJobsOnce,
   sweepCancelDeadlinesOnce,
   sweepLostRunnersOnce,
   type Launcher,
@@ -30,6 +31,7 @@ export function startLoops({ db, credentials, launcher, owner, onError }: LoopsO
     runEvery({ name, intervalMs, pass, onError });
   return [
     ...(launcher === undefined ? [] : [dispatcher(db, launcher, owner, onError)]),
+    ...(launcher === undefined ? [] : [every('reconcileRunnerJobs', 10_000, () => reconcileRunnerJobsOnce(db, { launcher }))]),
     every('sweepLostRunners', 2_000, () => sweepLostRunnersOnce(db, {})),
     every('sweepCancelDeadlines', 1_000, () => sweepCancelDeadlinesOnce(db)),
     every('failUnclaimedRuns', 5_000, () => failUnclaimedRunsOnce(db)),

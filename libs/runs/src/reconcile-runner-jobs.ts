@@ -1,0 +1,113 @@
+import { freeText, type JsonObject } from '@runplane/contracts';
+import { inTransaction, type Db } from '@runplane/database';
+import { failUnclaimedJob } from './fail-unclaimed-job';
+import type { Launcher, ListedJob, ObservedJob } from './launcher';
+import { findOrphans } from './runner-job.sql';
+import { listRunnerJobsForReconciliation, mergeRunnerJobResult, settleRunnerJobs, type ReconciliationJob } from './runner-jobs';
+
+export interface Reconciliation {
+  /** Runs that were ended or requeued, and jobs that were removed. */
+  readonly changed: number;
+  /** Jobs that could not be asked about or removed, and records that could not be written; the next pass finds them again. */
+  readonly failed: number;
+}
+
+/** A job's runner needs a moment to say good-bye after its run has ended, and a launch one to be recorded. */
+const ORPHAN_GRACE_MS = 60_000;
+
+/**
+ * Compares the recorded jobs with what the launcher sees, and settles the differences:
+ *
+ * - A job that has ended, or is gone, is recorded as such with reason and message, in `result.ended`. If its run still waits for it, the run's
+ *   policy for lost runners applies at once (failUnclaimedJob): requeued, or failed as `infra-failed` (the job has failed) or `runner-lost` (it
+ *   is gone). A claimed run is its lease's business.
+ * - A job that runs on for a run which ended more than a minute ago, or which does not exist, is removed, if it is still the one that was seen.
+ * - The record of a job whose run has ended, and which is not active any more, is settled.
+ *
+ * The records are read first, the outside then, in no transaction: a job that is recorded in between is looked at by the next pass.
+ *
+ * Input     limit: records of each kind of launcher in one pass; restMs: how long a record is left alone after a look.
+ * Locks     none while the outside is asked; then, one job at a time, those of failUnclaimedJob.
+ * Emits     what failUnclaimedJob does.   Repeat: safe; two passes at once look at different records.
+ */
+export async function reconcileRunnerJobsOnce(
+  db: Db,
+  { launcher, limit, restMs }: { launcher: Launcher; limit?: number | undefined; restMs?: number | undefined },
+): Promise<Reconciliation> {
+  if (launcher.find === undefined) return { changed: 0, failed: 0 };
+  const pass = new Pass(db);
+  const kinds = launcher.kinds ?? [launcher.kind];
+  const recorded = (await Promise.all(kinds.map((kind) => listRunnerJobsForReconciliation(db, { launcher: kind, limit, restMs })))).flat();
+  const listed = (await pass.attempt('the list of jobs', async () => launcher.list?.())) ?? [];
+  const seen = new Map(listed.map((job) => [keyOf(job.tenantId, job.runnerJobId), job]));
+
+  const inactive: ReconciliationJob[] = [];
+  for (const job of recorded) {
+    // What the list does not have is asked for by name: the list may be older than the record, and holds one launcher's jobs only.
+    const observed = seen.get(keyOf(job.tenantId, job.id)) ?? (await pass.attempt(`job ${job.jobName}`, () => find(launcher, job)));
+    if (observed === undefined || observed.state === 'active') continue;
+    inactive.push(job);
+    if (observed.state !== 'unknown') await pass.count(`job ${job.jobName}`, () => recordEnd(db, job, observed));
+  }
+  await settleRunnerJobs(db, { jobs: inactive.map(({ tenantId, id: jobId }) => ({ tenantId, jobId })) });
+
+  const old = listed.filter(({ state, ageMs }) => state === 'active' && ageMs > ORPHAN_GRACE_MS);
+  for (const at of await findOrphans(db.sql, old, { endedForMs: ORPHAN_GRACE_MS })) {
+    const orphan = old[at] as ListedJob;
+    await pass.count(`job ${orphan.jobName}`, async () => (await launcher.remove?.(orphan)) ?? false);
+  }
+  return { changed: pass.changed, failed: pass.failed };
+}
+
+/** Counts, and lets no single failure hide the rest. */
+class Pass {
+  changed = 0;
+  failed = 0;
+  private readonly db: Db;
+
+  constructor(db: Db) {
+    this.db = db;
+  }
+
+  async attempt<T>(what: string, step: () => Promise<T>): Promise<T | undefined> {
+    try {
+      return await step();
+    } catch (error) {
+      this.failed += 1;
+      this.db.options.onError(error instanceof Error ? error : new Error(String(error)), `the reconciliation of ${what}`);
+      return undefined;
+    }
+  }
+
+  async count(what: string, step: () => Promise<boolean>): Promise<void> {
+    if ((await this.attempt(what, step)) === true) this.changed += 1;
+  }
+}
+
+const keyOf = (tenantId: string, runnerJobId: string): string => `${tenantId}/${runnerJobId}`;
+
+async function find(launcher: Launcher, { id: runnerJobId, ...job }: ReconciliationJob): Promise<ObservedJob> {
+  return (await launcher.find?.({ ...job, runnerJobId })) ?? { state: 'unknown' };
+}
+
+/** What has ended is told once; true when it has moved the run. */
+async function recordEnd(db: Db, job: ReconciliationJob, observed: ObservedJob): Promise<boolean> {
+  const { tenantId, runId, id: jobId, result } = job;
+  let moved = false;
+  if (job.runStatus === 'pending' && !('lost' in result)) {
+    const { outcome } = await inTransaction(db, (tx) => failUnclaimedJob(tx, { tenantId, runId, jobId, ...lossOf(observed) }));
+    moved = outcome !== 'kept';
+  }
+  if (!('ended' in result)) await mergeRunnerJobResult(db, { tenantId, jobId, patch: { ended: endOf(observed) } });
+  return moved;
+}
+
+function endOf({ state, reason, message }: ObservedJob): JsonObject {
+  return { state, reason: reason === undefined ? null : freeText(reason), message: message === undefined ? null : freeText(message) };
+}
+
+function lossOf({ state, reason, message }: ObservedJob): { reason: string; failureKind: 'runner-lost' | 'infra-failed' } {
+  if (state === 'gone') return { reason: 'its job is gone', failureKind: 'runner-lost' };
+  const why = [reason, message].filter((text) => text !== undefined && text !== '').join(': ');
+  return { reason: why === '' ? `its job has ${state}` : `its job has ${state}: ${why}`, failureKind: 'infra-failed' };
+}
