@@ -135,7 +135,12 @@ export class KubernetesApiServer {
     const text = await bodyOf(message).catch(() => undefined);
     if (text === undefined) return void response.destroy();
     if (message.headers.authorization !== `Bearer ${this.token}`) return send(response, failure(401, 'Unauthorized', 'Unauthorized'));
-    const request: SeenRequest = { method: message.method ?? '', path, query, body: text === '' ? undefined : (JSON.parse(text) as unknown) };
+    const request: SeenRequest = {
+      method: message.method ?? '',
+      path,
+      query,
+      body: text === '' ? undefined : (JSON.parse(text) as unknown),
+    };
     this.seen.push(request);
     const disturbance = this.disturb(request);
     if (disturbance === 'drop-before') return void response.destroy();
