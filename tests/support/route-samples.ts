@@ -78,6 +78,9 @@ export const ROUTE_SAMPLES: Readonly<Record<string, RouteSample>> = {
   'POST /v1/runs/:runId/cancel-acknowledgements': { body: ({ epoch }) => ({ epoch, stage: 'delivered' }), foreign: 404, fenced: true },
   'POST /v1/runners': { body: () => ({ placement: 'here' }), foreign: 'own' },
   'GET /v1/feed': { foreign: 'own' },
+  'GET /v1/health': { foreign: 'own' },
+  'GET /v1/migrations': { foreign: 'own' },
+  'GET /v1/dispatch': { foreign: 'own' },
 };
 
 /** `POST /v1/runs/:runId/claim` → `/v1/runs/run_…/claim` */

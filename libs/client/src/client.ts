@@ -18,10 +18,12 @@ import {
   CreatedRun,
   type CreateRun,
   DispatchIntent,
+  DispatchStatus,
   type FeedEvent,
   FeedPage,
   type Heartbeat,
   HeartbeatAnswer,
+  MigrationContract,
   newId,
   type Outcome,
   type RegisterRunner,
@@ -35,6 +37,7 @@ import {
   type RunState,
   Session,
   SessionExplanation,
+  StoreHealth,
   type StreamEnd,
   WAIT_SECONDS_MAX,
 } from '@runplane/contracts';
@@ -133,6 +136,12 @@ export function createClient(options: ClientOptions) {
     ): Promise<AdmittedTurn> => post(`/sessions/${id(sessionId)}/turns`, turn, AdmittedTurn, o, idempotencyKey),
 
     getSession: (sessionId: string, o?: CallOptions): Promise<Session> => get(`/sessions/${id(sessionId)}`, Session, {}, o),
+
+    getHealth: (o?: CallOptions): Promise<StoreHealth> => get('/health', StoreHealth, {}, o),
+
+    getMigrationContract: (o?: CallOptions): Promise<MigrationContract> => get('/migrations', MigrationContract, {}, o),
+
+    getDispatchStatus: (o?: CallOptions): Promise<DispatchStatus> => get('/dispatch', DispatchStatus, {}, o),
 
     explainSession: (sessionId: string, o?: CallOptions): Promise<SessionExplanation> =>
       get(`/sessions/${id(sessionId)}/why`, SessionExplanation, {}, o),

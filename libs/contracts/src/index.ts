@@ -15,6 +15,7 @@ export * from './redact';
 export * from './resources';
 export * from './runner-resources';
 export * from './states';
+export * from './store-status';
 export * from './tenant-settings';
 export * from './text';
 export * from './wire-json';

@@ -22,6 +22,7 @@ export { backOffMs, decideClaim, isLive, type ClaimDecision, type Hold } from '.
 export { claimDueSql, renewClaimSql, retryClaimSql, settleClaimSql, type ClaimTable, type HeldClaim } from './claims.sql';
 export { checkStore, readStore } from './store';
 export { type Store } from './store.sql';
+export { health, migrationContract } from './health';
 export * from './migrate';
 export * from './embedded-postgres';
 export { announce, executorOf, isTx, type At } from './at';

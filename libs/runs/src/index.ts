@@ -19,6 +19,7 @@ export {
   type DispatchFailure,
 } from './dispatch-intents';
 export { dispatchOnce, type DispatchReport } from './dispatch-once';
+export { getDispatchStatus } from './dispatch-status';
 export { explainRun, explainSession } from './explain-run';
 export { failUnclaimedJob } from './fail-unclaimed-job';
 export { finishCommand } from './finish-command';

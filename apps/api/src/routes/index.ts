@@ -6,11 +6,12 @@ import { runnerRoutes } from './runner';
 import { runRoutes } from './runs';
 import { serviceRoutes } from './service';
 import { sessionRoutes } from './sessions';
+import { storeRoutes } from './store';
 
 /** Adds one route. */
 export type Route = (app: App, deps: RouteDeps) => void;
 
-const V1: readonly Route[] = [...runRoutes, ...commandRoutes, ...eventRoutes, ...sessionRoutes, ...runnerRoutes, ...feedRoutes];
+const V1: readonly Route[] = [...runRoutes, ...commandRoutes, ...eventRoutes, ...sessionRoutes, ...runnerRoutes, ...feedRoutes, ...storeRoutes];
 
 export function registerRoutes(app: App, deps: RouteDeps): void {
   app.register(
