@@ -46,6 +46,7 @@ export const ROUTE_SAMPLES: Readonly<Record<string, RouteSample>> = {
   'POST /v1/runs': { body: () => newRun, foreign: 'own' },
   'PUT /v1/runs/:runId': { body: () => newRun, foreign: 'own' },
   'GET /v1/runs': { foreign: 'own' },
+  'GET /v1/run-facets': { foreign: 'own' },
   'GET /v1/runs/:runId': { foreign: 404 },
   'GET /v1/runs/:runId/result': { foreign: 404 },
   'GET /v1/runs/:runId/why': { foreign: 404 },

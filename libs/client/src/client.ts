@@ -24,6 +24,7 @@ import {
   type Heartbeat,
   HeartbeatAnswer,
   MigrationContract,
+  type ListRuns,
   newId,
   type Outcome,
   type RegisterRunner,
@@ -46,13 +47,9 @@ import { type FollowOptions, followRun } from './follow-run';
 import { PATIENT, RETRY_DEFAULT } from './retry';
 import { type CallOptions, type ClientOptions, createTransport, type Transport } from './transport';
 
-export interface RunFilter {
+/** As ListRuns of the library, with `status` for its states. */
+export interface RunFilter extends Omit<ListRuns, 'statuses'> {
   status?: readonly RunState[] | undefined;
-  projectId?: string | undefined;
-  sessionId?: string | undefined;
-  backendProfile?: string | undefined;
-  cursor?: string | undefined;
-  limit?: number | undefined;
 }
 
 export interface PageOptions extends CallOptions {
@@ -97,6 +94,9 @@ export function createClient(options: ClientOptions) {
   const readFeed = ({ after, limit, waitSeconds, ...o }: FeedOptions = {}): Promise<FeedPage> =>
     get('/feed', FeedPage, { after, limit, wait: waitSeconds }, o);
 
+  const listRuns = ({ total, ...filter }: RunFilter = {}, o?: CallOptions): Promise<RunList> =>
+    get('/runs', RunList, { ...filter, total: total === undefined ? undefined : String(total) }, o);
+
   const getResult = (runId: string, { waitSeconds, ...o }: CallOptions & { waitSeconds?: number } = {}): Promise<RunResult> =>
     get(`/runs/${id(runId)}/result`, RunResult, { wait: waitSeconds }, o);
 
@@ -108,7 +108,15 @@ export function createClient(options: ClientOptions) {
     ): Promise<z.infer<typeof CreatedRun>> =>
       call({ method: 'PUT', path: `/runs/${id(runId)}`, body: run, answer: CreatedRun, repeatable: true }, o),
 
-    listRuns: (filter: RunFilter = {}, o?: CallOptions): Promise<RunList> => get('/runs', RunList, { ...filter }, o),
+    listRuns,
+
+    /** Every run that the filter finds, page by page. A run that changes meanwhile may be missing; one that does not change never is. */
+    async *iterateRuns(filter: Omit<RunFilter, 'cursor' | 'total'> = {}, o?: CallOptions): AsyncGenerator<RunListItem, void, undefined> {
+      yield* eachOfPages((cursor) => listRuns({ limit: RUN_LIST_ROWS_MAX, ...filter, cursor }, o), ({ runs }) => runs);
+    },
+
+    /** What the tenant's runs can be filtered by, and how many there are in each state. */
+    getRunFacets: (o?: CallOptions): Promise<RunFacets> => get('/run-facets', RunFacets, {}, o),
 
     getRun: (runId: string, o?: CallOptions): Promise<Run> => get(`/runs/${id(runId)}`, Run, {}, o),
 
@@ -224,4 +232,17 @@ export function createClient(options: ClientOptions) {
       o?: CallOptions,
     ): Promise<z.infer<typeof CancelProgress>> => post(`/runs/${id(runId)}/cancel-acknowledgements`, acknowledge, CancelProgress, o),
   };
+}
+
+/** What stands on all pages of a list, in order, until there is no next one. */
+async function* eachOfPages<Page extends { cursor: string | null }, Row>(
+  read: (cursor: string | undefined) => Promise<Page>,
+  rowsOf: (page: Page) => readonly Row[],
+): AsyncGenerator<Row, void, undefined> {
+  for (let cursor: string | undefined; ;) {
+    const page = await read(cursor);
+    yield* rowsOf(page);
+    if (page.cursor === null) return;
+    cursor = page.cursor;
+  }
 }

@@ -14,6 +14,7 @@ export * from './process-job';
 export * from './redact';
 export * from './resources';
 export * from './runner-resources';
+export * from './run-lists';
 export * from './states';
 export * from './store-status';
 export * from './tenant-settings';

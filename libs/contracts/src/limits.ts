@@ -25,6 +25,12 @@ export const EVENT_LIST_ROWS_DEFAULT = 100;
 export const EVENT_LIST_ROWS_MAX = 500;
 /** A page of events or commands ends with the row whose payload passes this, so that no reader makes a process hold hundreds of megabytes. */
 export const PAGE_BYTES_MAX = 4 * 1024 * 1024;
+/** A page of a list reads at most so many rows for its filter, whatever it finds; it ends short then and says where to go on. */
+export const LIST_SCAN_ROWS_MAX = 10_000;
+/** Distinct values that a facet tells. */
+export const FACET_VALUES_MAX = 200;
+/** What an index of PostgreSQL takes with room for its other columns; a longer path is in the run and its search, not in filter and facet. */
+export const WORKSPACE_PATH_BYTES_MAX = 1024;
 /** A page of the feed never reads further than this, so that a filter cannot make one call scan the whole table. */
 export const FEED_SCAN_ROWS_MAX = 10_000;
 

@@ -397,10 +397,6 @@ export type FeedPage = z.infer<typeof FeedPage>;
 
 // Lists and composed answers.
 
-export const RunList = z
-  .object({ runs: z.array(Run), cursor: z.string().nullable().meta({ description: 'Of the next page; null at the end' }) })
-  .meta({ id: 'RunList' });
-export type RunList = z.infer<typeof RunList>;
 export const CommandList = z.object({ commands: z.array(Command) }).meta({ id: 'CommandList' });
 export const CancelRequestList = z.object({ requests: z.array(CancelRequest) }).meta({ id: 'CancelRequestList' });
 export const CancelledRun = z.object({ run: Run, request: CancelRequest.nullable(), changed: z.boolean() }).meta({ id: 'CancelledRun' });

@@ -6,6 +6,8 @@ import { lockOpenCommands, writeCommandsCancelledWithRun, writeCommandsClosed, t
 import { cancelOpenIntents } from './dispatch-intent.sql';
 import { appendServerEvents, listOpenToolCalls, type ServerEvent } from './run-event.sql';
 import { deleteRunLease } from './run-lease.sql';
+import { addSearchText } from './run-search.sql';
+import { searchLines } from './run-search';
 import type { RunRow } from './run.sql';
 import { cancelStageEvent, commandTerminalEvent, runTerminalEvent, sessionUpdatedEvent } from './server-events';
 
@@ -73,6 +75,7 @@ export async function closeRun(tx: Tx, run: RunRow, given: RunEnding): Promise<v
     events,
     sql`, status = ${ending.status}::text::runplane.run_state, failure_kind = ${ending.failureKind}::text, failure_message = ${ending.failureMessage}::text,
       claimed_by = NULL, claim_deadline_at = NULL, cancel_deadline_at = NULL, finished_at = runplane.app_now(), updated_at = runplane.app_now()${ending.set ?? emptySql}`,
+    ending.failureKind === null ? emptySql : addSearchText(searchLines([ending.failureKind, ending.failureMessage])),
   );
   if (session === undefined) return;
   const { tenantId, sessionId } = session;

@@ -19,6 +19,7 @@ import { assertBoundary, ensureSession, resolveSessionRef, writeLastRun, type Se
 import type { z } from 'zod';
 import { requireLockedSession, requireRun } from './require';
 import { appendServerEvents } from './run-event.sql';
+import { searchTextOf, workspacePathOf } from './run-search';
 import { findRunHash, insertRun, type NewRun } from './run.sql';
 import { runCreatedEvent } from './server-events';
 
@@ -119,7 +120,7 @@ export function newRunRow({
   settings: TenantSettings;
 }): NewRun {
   const sessionId = session?.sessionId ?? null;
-  return {
+  const run = {
     tenantId,
     runId,
     ...partitionOf(tenantId, sessionId ?? runId),
@@ -137,6 +138,7 @@ export function newRunRow({
     onRunnerLost: wanted.onRunnerLost ?? settings.onRunnerLost,
     maxAttempts: wanted.maxAttempts ?? settings.maxAttempts ?? RUN_ATTEMPTS_MAX_DEFAULT,
   };
+  return { ...run, workspacePath: workspacePathOf(run.workspaceRef), searchText: searchTextOf(run) };
 }
 
 /** True when the run is there with this content. Errors: IdempotencyConflict when it has other content. */

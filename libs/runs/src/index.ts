@@ -37,6 +37,7 @@ export {
   type ObservedJob,
   type RecordedJob,
 } from './launcher';
+export { listRuns } from './list-runs';
 export { createProcessLauncher, type ProcessLauncherOptions } from './process-launcher';
 export {
   getRunResult,
@@ -49,7 +50,7 @@ export {
   type StreamItem,
   type Wait,
 } from './read-run-events';
-export { getCommand, getDispatchIntent, getRun, listCancelRequests, listCommands, listRuns } from './read-runs';
+export { getCommand, getDispatchIntent, getRun, listCancelRequests, listCommands } from './read-runs';
 export { reconcileRunnerJobsOnce, type Reconciliation } from './reconcile-runner-jobs';
 export { registerRunner } from './register-runner';
 export {
@@ -83,6 +84,7 @@ export {
 } from './runner-slots';
 export { listEndedReservations, type EndedReservation, type Reservation, type ReservationKey } from './reservation.sql';
 export { registerRunProbes } from './run-probe.sql';
+export { compactRunCountsOnce, getRunFacets } from './run-facets';
 export { runStream, type RunKey } from './run.sql';
 export { createRuns } from './runs';
 export { failUnclaimedRunsOnce, sweepCancelDeadlinesOnce, sweepLostRunnersOnce, type Sweep } from './sweep';

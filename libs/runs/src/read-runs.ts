@@ -1,66 +1,22 @@
 import {
-  contentHash,
   COUNTER_MAX,
-  defineCursor,
-  identifier,
   LIST_ROWS_DEFAULT,
   LIST_ROWS_MAX,
-  RUN_LIST_ROWS_DEFAULT,
-  RUN_LIST_ROWS_MAX,
   type CancelRequest,
   type Command,
   type DispatchIntent,
   type Run,
-  type RunState,
 } from '@runplane/contracts';
 import { executorOf, type At } from '@runplane/database';
-import { z } from 'zod';
 import { listCancelRequestsOfRun } from './cancel-request.sql';
 import { listCommandsAfter, toCommand, type CommandKey } from './command.sql';
 import { findIntent, toIntent } from './dispatch-intent.sql';
 import { requireCommand, requireRun } from './require';
-import { listRunsPage, type RunFilter, type RunKey } from './run.sql';
-
-const runCursor = defineCursor('runs', z.strictObject({ updatedAt: z.iso.datetime({ precision: 3 }).regex(/^(?!0000)/), id: identifier }));
+import type { RunKey } from './run.sql';
 
 /** Reads a run. Errors: RunNotFound. */
 export function getRun(at: At, key: RunKey): Promise<Run> {
   return requireRun(executorOf(at), key);
-}
-
-/**
- * One page of a tenant's runs, last changed first. A run that changes while somebody pages moves to the front: it may be missing from later
- * pages, one that does not change never is. Errors: InvalidCursor.
- */
-export async function listRuns(
-  at: At,
-  {
-    cursor,
-    limit = RUN_LIST_ROWS_DEFAULT,
-    ...filter
-  }: Omit<RunFilter, 'statuses'> & { statuses?: readonly RunState[] | undefined; cursor?: string | undefined; limit?: number | undefined },
-): Promise<{ runs: Run[]; cursor: string | null }> {
-  const { tenantId, statuses, projectId, sessionId, backendProfile } = filter;
-  const filterHash = contentHash({
-    tenantId,
-    statuses: [...(statuses ?? [])].sort(),
-    projectId: projectId ?? null,
-    sessionId: sessionId ?? null,
-    backendProfile: backendProfile ?? null,
-  }).hash;
-  const after = cursor === undefined ? undefined : runCursor.decode(cursor, filterHash);
-  const rowsMax = Math.min(Math.max(limit, 1), RUN_LIST_ROWS_MAX);
-  const found = await listRunsPage(
-    executorOf(at),
-    { ...filter, statuses: statuses?.length === 0 ? undefined : statuses },
-    { after, limit: rowsMax + 1 },
-  );
-  const runs = found.slice(0, rowsMax);
-  const last = runs.at(-1);
-  return {
-    runs,
-    cursor: found.length > rowsMax && last !== undefined ? runCursor.encode({ updatedAt: last.updatedAt, id: last.id }, filterHash) : null,
-  };
 }
 
 /** Reads a command. Errors: CommandNotFound. */

@@ -40,12 +40,13 @@ interface Producer {
  * inserts them behind it and puts them in the outbox. A guarded update: after a wait for the row PostgreSQL looks at the WHERE again, on
  * the newest version, so `guard` tests columns of the run alone (and rows that never change). No row: the guard refused.
  *
- * `set` changes further columns of the run; `floor` is the feed number that the transaction may not go below.
+ * `set` changes further columns of the run; `floor` is the feed number that the transaction may not go below; `also` is a further part of the
+ * statement, which may read the run as `r`.
  */
 export function appendStatement(
   { tenantId, runId }: RunKey,
   events: readonly StorableEvent[],
-  { guard, set, floor, producer }: { guard: Sql; set: Sql; floor: bigint; producer: Producer | null },
+  { guard, set, floor, producer, also = emptySql }: { guard: Sql; set: Sql; floor: bigint; producer: Producer | null; also?: Sql },
 ): Sql {
   const [event] = events;
   const isOne = event !== undefined && events.length === 1 && event.payloadText.length <= TWICE_CHARS_MAX;
@@ -55,7 +56,7 @@ export function appendStatement(
         last_tx = greatest(last_tx, ${String(floor)}::bigint, ${feedTx})${set}
       WHERE tenant_id = ${tenantId}::text AND id = ${runId}::text ${guard}
       RETURNING tenant_id, id, project_id, session_id, partition_key, shard, last_tx, last_event_seq, runplane.app_now() AS now
-    ), ${isOne ? insertOne(event, producer) : insertMany(events, producer)}
+    ), ${isOne ? insertOne(event, producer) : insertMany(events, producer)}${also}
     SELECT last_event_seq::text AS "lastSeq" FROM r`;
 }
 
@@ -109,10 +110,16 @@ export function storable({ type, payload, commandId, toolCallId }: ServerEvent):
 
 /**
  * Appends the server's own events to a run that this transaction has locked or inserted, and changes `set` columns of the run with them.
- * No guard but the id: whoever calls has decided under the lock.
+ * No guard but the id: whoever calls has decided under the lock. `also` as in appendStatement.
  */
-export async function appendServerEvents(tx: Tx, run: RunKey, events: readonly ServerEvent[], set: Sql = emptySql): Promise<Appended> {
-  const statement = appendStatement(run, events.map(storable), { guard: emptySql, set, floor: tx.feed.value, producer: null });
+export async function appendServerEvents(
+  tx: Tx,
+  run: RunKey,
+  events: readonly ServerEvent[],
+  set: Sql = emptySql,
+  also: Sql = emptySql,
+): Promise<Appended> {
+  const statement = appendStatement(run, events.map(storable), { guard: emptySql, set, floor: tx.feed.value, producer: null, also });
   const appended = await oneRow(tx, Appended, statement);
   for (const stream of [runStream(run), ...feedStreams(run.tenantId)]) tx.changed(stream);
   return appended;

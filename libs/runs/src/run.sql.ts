@@ -7,7 +7,7 @@ import {
   type Run,
   type RunnerLostPolicy,
 } from '@runplane/contracts';
-import { column, insertedRow, joinSql, maybeRow, rows, sql, takingLock, type SqlExecutor, type Stream, type Tx } from '@runplane/database';
+import { column, insertedRow, maybeRow, rows, sql, takingLock, type SqlExecutor, type Stream, type Tx } from '@runplane/database';
 import { z } from 'zod';
 
 export interface RunKey {
@@ -59,6 +59,7 @@ const RunRow = z.object({
 /** A run as its row says; the lease's end stands elsewhere. */
 export type RunRow = z.infer<typeof RunRow>;
 
+/** Of a run that the statement calls `r`. */
 const COLUMNS = sql`
   r.tenant_id AS "tenantId", r.id AS "id", r.project_id AS "projectId", r.session_id AS "sessionId", r.session_ref::text AS "sessionRef",
   r.workspace_ref::text AS "workspaceRef", r.resource_bundle_ref::text AS "resourceBundleRef", r.provider_id AS "providerId",
@@ -73,8 +74,9 @@ const COLUMNS = sql`
   runplane.wire_time(r.cancel_deadline_at) AS "cancelDeadlineAt", runplane.ms_until(r.cancel_deadline_at, runplane.app_now()) AS "cancelDeadlineInMs",
   runplane.wire_time(r.created_at) AS "createdAt", runplane.wire_time(r.updated_at) AS "updatedAt", runplane.wire_time(r.finished_at) AS "finishedAt"`;
 
-const ReadRow = RunRow.extend({ leaseRemainingMs: column.int.nullable() });
-const LEASE = sql`(SELECT runplane.ms_until(k.expires_at, runplane.app_now()) FROM runplane.run_leases k
+/** A run as the wire shows it, with the lease's end; `toRun` makes it one. */
+export const ReadRow = RunRow.extend({ leaseRemainingMs: column.int.nullable() });
+export const READ_COLUMNS = sql`${COLUMNS}, (SELECT runplane.ms_until(k.expires_at, runplane.app_now()) FROM runplane.run_leases k
   WHERE k.tenant_id = r.tenant_id AND k.run_id = r.id) AS "leaseRemainingMs"`;
 
 /** Locks a run; undefined when there is none. The clock is read after the lock is held (OWN-2). */
@@ -97,7 +99,7 @@ export async function findRun(on: SqlExecutor, { tenantId, runId }: RunKey): Pro
   const row = await maybeRow(
     on,
     ReadRow,
-    sql`SELECT ${COLUMNS}, ${LEASE} FROM runplane.runs r WHERE r.tenant_id = ${tenantId}::text AND r.id = ${runId}::text`,
+    sql`SELECT ${READ_COLUMNS} FROM runplane.runs r WHERE r.tenant_id = ${tenantId}::text AND r.id = ${runId}::text`,
   );
   return row && toRun(row);
 }
@@ -125,71 +127,37 @@ export interface NewRun extends RunKey, Partition {
   readonly hashVersion: number;
   readonly onRunnerLost: RunnerLostPolicy;
   readonly maxAttempts: number;
+  /** For filter and facet. */
+  readonly workspacePath: string | null;
+  readonly searchText: string;
 }
 
 const jsonText = (value: JsonValue | null): string | null => (value === null ? null : JSON.stringify(value)); // SQL NULL, never JSON null
 
-/** Inserts a run unless its id is taken; waits for a twin that is inserting it. False when it was there. */
+/** Inserts a run and what its search looks through, unless its id is taken; waits for a twin that is inserting it. False when it was there. */
 export async function insertRun(tx: Tx, run: NewRun): Promise<boolean> {
   const inserted = await rows(
     tx,
     z.object({ done: column.int }),
     sql`
+    WITH r AS (
     INSERT INTO runplane.runs (tenant_id, id, project_id, session_id, session_ref, workspace_ref, resource_bundle_ref, provider_id, backend_profile,
-      execution_policy, trace_sink, input_hash, hash_version, on_runner_lost, max_attempts, partition_key, shard, last_tx)
+      execution_policy, trace_sink, input_hash, hash_version, on_runner_lost, max_attempts, partition_key, shard, last_tx,
+      workspace_path)
     VALUES (${run.tenantId}::text, ${run.runId}::text, ${run.projectId}::text, ${run.sessionId}::text, ${jsonText(run.sessionRef)}::jsonb,
       ${JSON.stringify(run.workspaceRef)}::jsonb, ${jsonText(run.resourceBundleRef)}::jsonb, ${run.providerId}::text, ${run.backendProfile}::text,
       ${JSON.stringify(run.executionPolicy)}::jsonb, ${jsonText(run.traceSink)}::jsonb, ${run.inputHash}::text, ${run.hashVersion}::smallint,
       ${run.onRunnerLost}::text::runplane.runner_lost_policy, ${run.maxAttempts}::int, ${run.partitionKey}::text, ${run.shard}::smallint,
-      ${String(tx.feed.value)}::bigint)
+      ${String(tx.feed.value)}::bigint, ${run.workspacePath}::text)
     ON CONFLICT (tenant_id, id) DO NOTHING
+    RETURNING tenant_id, id
+    )
+    INSERT INTO runplane.run_search (tenant_id, run_id, text) SELECT tenant_id, id, ${run.searchText}::text FROM r
     RETURNING 1 AS "done"`,
   );
   if (inserted.length === 0) return false;
   for (const rank of ['run', 'command', 'intent'] as const) insertedRow(tx, rank, `${run.tenantId}/${run.runId}`);
   return true;
-}
-
-export interface RunFilter {
-  readonly tenantId: string;
-  readonly statuses?: readonly string[] | undefined;
-  readonly projectId?: string | undefined;
-  readonly sessionId?: string | undefined;
-  readonly backendProfile?: string | undefined;
-}
-
-/** A place in the list: (updated_at to the millisecond, id); the columns have no finer time. */
-export interface RunPlace {
-  readonly updatedAt: string;
-  readonly id: string;
-}
-
-/** One page of runs, last changed first. */
-export async function listRunsPage(
-  on: SqlExecutor,
-  filter: RunFilter,
-  { after, limit }: { after: RunPlace | undefined; limit: number },
-): Promise<Run[]> {
-  const { tenantId, statuses, projectId, sessionId, backendProfile } = filter;
-  // Only the conditions that are asked for stand in the text: one that is there but may be off keeps a prepared plan from using the index.
-  const conditions = [
-    sql`r.tenant_id COLLATE "C" = ${tenantId}::text`, // as the list's index has it; see its migration
-    ...(statuses === undefined ? [] : [sql`r.status::text = ANY (${[...statuses]}::text[])`]),
-    ...(projectId === undefined ? [] : [sql`r.project_id = ${projectId}::text`]),
-    ...(sessionId === undefined ? [] : [sql`r.session_id = ${sessionId}::text`]),
-    ...(backendProfile === undefined ? [] : [sql`r.backend_profile = ${backendProfile}::text`]),
-    ...(after === undefined ? [] : [sql`(r.updated_at, r.id) < (${after.updatedAt}::timestamptz, ${after.id}::text)`]),
-  ];
-  const found = await rows(
-    on,
-    ReadRow,
-    sql`
-    SELECT ${COLUMNS}, ${LEASE} FROM runplane.runs r
-    WHERE ${joinSql(conditions, ' AND ')}
-    ORDER BY r.updated_at DESC, r.id DESC
-    LIMIT ${limit}::int`,
-  );
-  return found.map(toRun);
 }
 
 const KeyRow = z.object({ tenantId: column.text, runId: column.text });
@@ -215,7 +183,7 @@ export function listUnclaimedRuns(on: SqlExecutor, limit: number): Promise<RunKe
   );
 }
 
-function toRun(row: z.infer<typeof ReadRow>): Run {
+export function toRun(row: z.infer<typeof ReadRow>): Run {
   const { failureKind, failureMessage, cancelEpoch, cancelRequestId, cancelRequestedAt, cancelReason, cancelDeadlineAt } = row;
   return {
     id: row.id,

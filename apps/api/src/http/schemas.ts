@@ -16,6 +16,8 @@ export function queryInt(min: number, max: number) {
   );
 }
 
+export const queryBool = z.preprocess((value) => (value === 'true' ? true : value === 'false' ? false : value), z.boolean()).default(false);
+
 /** `a,b`, or the parameter repeated. */
 export function queryList<const Words extends readonly [string, ...string[]]>(words: Words) {
   return z.preprocess((value) => (typeof value === 'string' ? value.split(',') : value), z.array(z.enum(words)).max(words.length));

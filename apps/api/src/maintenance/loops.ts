@@ -1,6 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Db } from '@runplane/database';
 import {
+  compactRunCountsOnce,
   dispatchOnce,
   failExhaustedIntentsOnce,
   failUnclaimedRunsOnce,
@@ -36,6 +37,7 @@ export function startLoops({ db, credentials, launcher, owner, onError }: LoopsO
     every('sweepCancelDeadlines', 1_000, () => sweepCancelDeadlinesOnce(db)),
     every('failUnclaimedRuns', 5_000, () => failUnclaimedRunsOnce(db)),
     every('failExhaustedIntents', 5_000, () => failExhaustedIntentsOnce(db)),
+    every('compactRunCounts', 10_000, () => compactRunCountsOnce(db)),
     every('flushLastUsed', 10_000, () => credentials.flushLastUsedOnce()),
     every('pruneRunTokens', 60_000, () => pruneRunTokensOnce(db)),
   ];

@@ -3,6 +3,7 @@ import { cancelRunRoute } from './cancel-run';
 import { createRunRoute } from './create-run';
 import { createRunWithIdRoute } from './create-run-with-id';
 import { explainRunRoute } from './explain-run';
+import { getRunFacetsRoute } from './get-run-facets';
 import { getRunResultRoute } from './get-run-result';
 import { getRunRoute } from './get-run';
 import { listCancelRequestsRoute } from './list-cancel-requests';
@@ -12,6 +13,7 @@ export const runRoutes: readonly Route[] = [
   createRunRoute,
   createRunWithIdRoute,
   listRunsRoute,
+  getRunFacetsRoute,
   getRunRoute,
   getRunResultRoute,
   explainRunRoute,
