@@ -29,10 +29,13 @@ import {
   type Outcome,
   type RegisterRunner,
   Run,
+  RUN_LIST_ROWS_MAX,
   type RunEvent,
   RunEventPage,
   RunExplanation,
+  RunFacets,
   RunList,
+  type RunListItem,
   Runner,
   RunResult,
   type RunState,
@@ -112,7 +115,10 @@ export function createClient(options: ClientOptions) {
 
     /** Every run that the filter finds, page by page. A run that changes meanwhile may be missing; one that does not change never is. */
     async *iterateRuns(filter: Omit<RunFilter, 'cursor' | 'total'> = {}, o?: CallOptions): AsyncGenerator<RunListItem, void, undefined> {
-      yield* eachOfPages((cursor) => listRuns({ limit: RUN_LIST_ROWS_MAX, ...filter, cursor }, o), ({ runs }) => runs);
+      yield* eachOfPages(
+        (cursor) => listRuns({ limit: RUN_LIST_ROWS_MAX, ...filter, cursor }, o),
+        ({ runs }) => runs,
+      );
     },
 
     /** What the tenant's runs can be filtered by, and how many there are in each state. */

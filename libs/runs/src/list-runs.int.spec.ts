@@ -180,8 +180,16 @@ describe('orders and filters', () => {
 
 describe('a search', () => {
   test('looks through what names a run, in any case, and takes its characters as they are', async () => {
-    await make('run-A', { projectId: 'Alpha', workspaceRef: { path: '100%_done\\x' }, traceSink: { taskId: 'TASK-77', lane: 'Überholspur' } });
-    await make('run-B', { projectId: 'Beta', sessionRef: { sessionId: 'chat-9', metadata: { title: 'Großer Umbau' } }, providerId: 'Prov' });
+    await make('run-A', {
+      projectId: 'Alpha',
+      workspaceRef: { path: '100%_done\\x' },
+      traceSink: { taskId: 'TASK-77', lane: 'Überholspur' },
+    });
+    await make('run-B', {
+      projectId: 'Beta',
+      sessionRef: { sessionId: 'chat-9', metadata: { title: 'Großer Umbau' } },
+      providerId: 'Prov',
+    });
     const finds: readonly [string, string[]][] = [
       ['run-a', ['run-A']],
       ['ALPHA', ['run-A']],

@@ -1,4 +1,13 @@
-import { contentHash, defineCursor, identifier, LIST_SCAN_ROWS_MAX, ListRuns, parseInput, RUN_STATES, type RunList } from '@runplane/contracts';
+import {
+  contentHash,
+  defineCursor,
+  identifier,
+  LIST_SCAN_ROWS_MAX,
+  ListRuns,
+  parseInput,
+  RUN_STATES,
+  type RunList,
+} from '@runplane/contracts';
 import { executorOf, type At, type SqlExecutor } from '@runplane/database';
 import { z } from 'zod';
 import { findRunsPage, walkRunsPage, type RunPage, type RunPageQuery } from './run-list.sql';

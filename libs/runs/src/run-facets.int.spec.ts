@@ -13,7 +13,10 @@ const deltas = async () => Number((await t.db.pool.query('SELECT count(*) AS n F
 beforeAll(() => makeTenants(t.db, 'other'));
 
 test('facets are a tenant’s own values, each once and sorted, and its runs by state', async () => {
-  expect(await getRunFacets(t.db, { tenantId })).toMatchObject({ projects: { values: [], truncated: false }, statusCounts: { pending: 0, failed: 0 } });
+  expect(await getRunFacets(t.db, { tenantId })).toMatchObject({
+    projects: { values: [], truncated: false },
+    statusCounts: { pending: 0, failed: 0 },
+  });
   for (const projectId of ['b', 'a', 'b'])
     await aRun(t.db, { projectId, providerId: `${projectId}-1`, ...(projectId === 'a' ? { workspaceRef: { path: 'w' } } : {}) });
   await inTransaction(t.db, (tx) => createRun(tx, { tenantId: 'other', run: { projectId: 'foreign', backendProfile: 'x' } }));
@@ -31,7 +34,8 @@ test('facets are a tenant’s own values, each once and sorted, and its runs by 
 });
 
 test('a facet tells 200 values and that there are more', async () => {
-  await t.db.sql.query(sql`INSERT INTO runplane.runs (tenant_id, id, project_id, workspace_ref, provider_id, backend_profile, execution_policy, input_hash, hash_version,
+  await t.db.sql
+    .query(sql`INSERT INTO runplane.runs (tenant_id, id, project_id, workspace_ref, provider_id, backend_profile, execution_policy, input_hash, hash_version,
       max_attempts, on_runner_lost, partition_key, shard)
     SELECT 'other', 'r' || i, 'p' || lpad(i::text, 3, '0'), '{}', 'd', 'b', '{}', 'h', 1, 3, 'fail', 'other/r' || i, 0 FROM generate_series(1, 201) i`);
   const { projects, providers } = await getRunFacets(t.db, { tenantId: 'other' });
@@ -62,6 +66,9 @@ test('counts are summed while runs come and go, by several at a time, and rows t
   }
   while ((await compactRunCountsOnce(t.db, { rowsMin: 8 })).changed > 0);
   expect(await deltas()).toBeLessThan(rowsBefore);
-  expect((await getRunFacets(t.db, { tenantId })).statusCounts).toEqual({ ...before.statusCounts, pending: (before.statusCounts.pending ?? 0) + 3 });
+  expect((await getRunFacets(t.db, { tenantId })).statusCounts).toEqual({
+    ...before.statusCounts,
+    pending: (before.statusCounts.pending ?? 0) + 3,
+  });
   expect(await compactRunCountsOnce(t.db)).toEqual({ changed: 0 });
 });

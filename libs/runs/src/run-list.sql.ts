@@ -1,4 +1,5 @@
 import {
+  isFinalRun,
   LatestCommand,
   LatestRunnerJob,
   LIST_SCAN_ROWS_MAX,
@@ -50,27 +51,30 @@ export interface RunPage {
 
 /** What leads the walk: the one condition that its index has behind the tenant. */
 type Lead =
-  | { readonly by: 'id' | 'status' | 'tenant' | 'states' }
-  | { readonly by: 'column'; readonly column: LeadColumn; readonly value: string };
+  { readonly by: 'id' | 'status' | 'tenant' | 'states' } | { readonly by: 'column'; readonly column: LeadColumn; readonly value: string };
 type LeadColumn = 'session_id' | 'workspace_path' | 'project_id' | 'backend_profile' | 'provider_id';
 
 /** Alphabetical, as the words are read. */
 const SORTED_STATES: readonly RunState[] = [...RUN_STATES].sort();
 
-/** The narrowest comes first; states that runs only pass through are narrower than what runs are grouped by. */
+/**
+ * The narrowest comes first; a state that runs only pass through is narrower than what runs are grouped by. Several states are merged from their
+ * places in the index where nothing else is asked; else they are looked at on the way of something else.
+ */
 function leadOf(filter: Filter, sort: RunSort): Lead {
   if (sort === 'id-asc') return { by: 'id' };
   if (sort === 'status-asc') return { by: 'status' };
-  const { statuses = [] } = filter;
-  const open = statuses.length > 0 && statuses.every((status) => ['pending', 'claimed', 'cancelling'].includes(status));
+  const { statuses = [], search } = filter;
+  const [state] = statuses;
+  const byState: Lead = { by: 'states' };
   const leads: readonly (Lead | undefined)[] = [
     leadColumn('session_id', filter.sessionId),
     leadColumn('workspace_path', filter.workspace),
-    open ? { by: 'states' } : undefined,
+    statuses.length === 1 && state !== undefined && !isFinalRun(state) ? byState : undefined,
     leadColumn('project_id', filter.projectId),
     leadColumn('provider_id', filter.providerId),
     leadColumn('backend_profile', filter.backendProfile),
-    statuses.length > 0 ? { by: 'states' } : undefined,
+    statuses.length === 1 || (statuses.length > 1 && search === undefined) ? byState : undefined,
   ];
   return leads.find((lead) => lead !== undefined) ?? { by: 'tenant' };
 }
@@ -129,14 +133,15 @@ function walk({ tenantId, filter, after }: Pick<RunPageQuery, 'tenantId' | 'filt
     ? sql`r.updated_at >= ${since}::timestamptz AND (r.updated_at, r.id) < (${updatedAt ?? 'infinity'}::timestamptz, ${id}::text)`
     : sql`r.updated_at >= ${since}::timestamptz AND r.updated_at <= (SELECT as_of FROM bound)
         AND (r.updated_at, r.id) > (${updatedAt ?? '-infinity'}::timestamptz, ${id}::text)`;
-  const from = (condition: Sql): Sql => sql`SELECT r.* FROM runplane.runs r WHERE ${TENANT_C(tenantId)}${condition} AND ${range}`;
-  const branches =
-    lead.by === 'states'
-      ? [...new Set(statuses)].map((state) => from(sql` AND r.status = ${state}::text::runplane.run_state`))
-      : [from(lead.by === 'column' ? sql` AND r.${rawSql(lead.column)} = ${lead.value}::text` : emptySql)];
   const direction = rawSql(descending ? 'DESC' : 'ASC');
+  const from = (condition: Sql): Sql => sql`SELECT r.* FROM runplane.runs r WHERE ${TENANT_C(tenantId)}${condition} AND ${range}
+    ORDER BY r.updated_at ${direction}, r.id ${direction} LIMIT ${stop}`;
+  if (lead.by === 'column') return from(sql` AND r.${rawSql(lead.column)} = ${lead.value}::text`);
+  if (lead.by !== 'states') return from(emptySql);
   // Over several states the branches are merged in order, each read as far as it is needed.
-  return sql`SELECT r.* FROM (${joinSql(branches, ' UNION ALL ')}) r ORDER BY r.updated_at ${direction}, r.id ${direction} LIMIT ${stop}`;
+  const branches = [...new Set(statuses)].map((state) => from(sql` AND r.status = ${state}::text::runplane.run_state`));
+  if (branches[0] !== undefined && branches.length === 1) return branches[0];
+  return sql`SELECT r.* FROM ((${joinSql(branches, ') UNION ALL (')})) r ORDER BY r.updated_at ${direction}, r.id ${direction} LIMIT ${stop}`;
 }
 
 const ORDER: Readonly<Record<RunSort, Sql>> = {
@@ -216,11 +221,7 @@ export async function walkRunsPage(on: SqlExecutor, query: RunPageQuery): Promis
             FROM (SELECT w.*, row_number() OVER () AS n FROM (${walk(query, lead, filter.sort, stop)}) w) w
           ) w WHERE CASE WHEN w.fits OR w.is_last THEN true ELSE false END LIMIT ${PAGE_STOP}
         ) w LIMIT ${limit + 1}::int`;
-  const parts = [
-    ...(hasBound ? [bound(query)] : []),
-    ...(filter.total ? [counted(query)] : []),
-    sql`page AS MATERIALIZED (${page})`,
-  ];
+  const parts = [...(hasBound ? [bound(query)] : []), ...(filter.total ? [counted(query)] : []), sql`page AS MATERIALIZED (${page})`];
   return readPage(on, query, sql`WITH ${joinSql(parts, ', ')} ${pageRows(query, hasBound)}`);
 }
 
@@ -265,7 +266,10 @@ export async function findRunsPage(on: SqlExecutor, query: RunPageQuery): Promis
   );
   const [first] = found;
   if (first === undefined || !first.hasIndex || first.hits > SEARCH_HITS_MAX) return undefined;
-  return pageOf(query, found.map((row) => PageRow.parse(row)));
+  return pageOf(
+    query,
+    found.map((row) => PageRow.parse(row)),
+  );
 }
 
 /** Behind a place of a list that has been sorted. */
