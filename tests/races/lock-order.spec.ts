@@ -25,6 +25,7 @@ import {
 } from '@runplane/runs';
 import { aClaimedTurn, aRun, aTurn, endLease, message, newRun, newTurn, passDeadlines, TENANT } from '@runplane/runs/testing';
 import { ending, useRaces } from '../support/races';
+import { DOCUMENTED_REFUSALS } from '../support/refusals';
 
 const t = useRaces();
 const tenantId = TENANT;
@@ -218,20 +219,6 @@ test('two operations of one transaction in the wrong order are refused before th
   await expect(backwards).rejects.toMatchObject({ code: 'lock_order' });
 });
 
-/** What callers may hear under load. Everything else is a bug; a deadlock fails the file (useRaces). */
-const DOCUMENTED = new Set([
-  'run_closed',
-  'run_cancelling',
-  'run_claimed',
-  'lease_lost',
-  'lease_expired',
-  'command_closed',
-  'session_busy',
-  'no_receivable_turn',
-  'no_cancel_requested',
-  'stale_dispatch_claim',
-  'transaction_conflict', // the session changed hands at every one of four looks
-]);
 const CHAOS_MS = 6_000;
 const CALLERS = 12;
 
@@ -298,7 +285,7 @@ test('everything at once on few rows: no deadlock, only documented refusals, and
   await Promise.all(Array.from({ length: CALLERS }, caller));
   onError.mockRestore();
 
-  expect([...seen.keys()].filter((what) => what !== 'done' && !DOCUMENTED.has(what))).toEqual([]);
+  expect([...seen.keys()].filter((what) => what !== 'done' && !DOCUMENTED_REFUSALS.has(what))).toEqual([]);
   expect(sweepFailures).toEqual([]);
   expect(seen.get('done')).toBeGreaterThan(50);
 }, 60_000);

@@ -138,6 +138,40 @@ async function meetAndEnd<A, B, E>(
   return [ended, await other];
 }
 
+/**
+ * The first has done its work; the second has come to its end beside it, or waits for it; then the first commits. Undefined where the first
+ * is refused: then there is nothing to meet.
+ */
+export async function meetAnyhow(
+  db: Db,
+  first: (tx: Tx) => Promise<unknown>,
+  second: () => Promise<unknown>,
+): Promise<{ readonly waited: boolean; readonly other: Ending<unknown> } | undefined> {
+  const began = await ending(hold(db, first));
+  if (!('value' in began)) return undefined;
+  const held = began.value;
+  let hasEnded = false;
+  const other = ending(second());
+  void other.then(
+    () => (hasEnded = true),
+    () => (hasEnded = true),
+  );
+  const waited = await isBlockedUnless(db, () => hasEnded);
+  await held.commit();
+  return { waited, other: await other };
+}
+
+async function isBlockedUnless(db: Db, hasEnded: () => boolean): Promise<boolean> {
+  while (!hasEnded()) {
+    const { rows } = await db.pool.query(
+      `SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock' AND cardinality(pg_blocking_pids(pid)) > 0`,
+    );
+    if (rows.length > 0) return true;
+    await delay(2);
+  }
+  return false;
+}
+
 /** A row lock of a connection beside, at which an operation can be stopped in the middle of its transaction. */
 export async function lockRow(
   url: string,

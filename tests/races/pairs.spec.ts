@@ -1,0 +1,141 @@
+import { inTransaction, type Tx } from '@runplane/database';
+import {
+  admitTurn,
+  appendRunEvents,
+  cancelRun,
+  claimDispatchIntents,
+  claimRun,
+  completeDispatchIntent,
+  finishCommand,
+  finishRun,
+  heartbeat,
+  sweepLostRunnersOnce,
+} from '@runplane/runs';
+import { aClaimedTurn, aTurn, endLease, message, newTurn, TENANT } from '@runplane/runs/testing';
+import { DOCUMENTED_REFUSALS } from '../support/refusals';
+import { meetAnyhow, useRaces } from '../support/races';
+
+// Every operation against every other, each once as the one that has done its work and not yet committed, and once as the one that comes
+// beside it. Whoever waits goes on after the commit; both end with a value or a documented refusal; no deadlock (useRaces), and every
+// invariant holds afterwards. What the winner's effect is for each pair, the other specs of this folder say.
+
+const t = useRaces();
+const tenantId = TENANT;
+const completed = { terminalStatus: 'completed' } as const;
+
+/** A turn in its session, as both sides of a race see it. */
+interface World {
+  readonly sessionId: string;
+  readonly runId: string;
+  readonly commandId: string;
+  readonly epoch: number;
+  /** A dispatcher's claim of the turn's intent; only in the state `dispatching`. */
+  readonly claim?: Parameters<typeof completeDispatchIntent>[1];
+}
+
+const STATES = {
+  /** Claimed, with a live lease. */
+  claimed: async (): Promise<World> => worldOf(await aClaimedTurn(t.db)),
+  /** Claimed, and the lease has ended. */
+  stale: async (): Promise<World> => {
+    const turn = await aClaimedTurn(t.db);
+    await endLease(t.db, turn.run.id);
+    return worldOf(turn);
+  },
+  /** Not claimed; a dispatcher is launching its runner. */
+  dispatching: async (): Promise<World> => {
+    const turn = await aTurn(t.db, undefined, { dispatch: {} });
+    const intents = await claimDispatchIntents(t.db, { owner: 'd1', limit: 100 });
+    const intent = intents.find(({ runId }) => runId === turn.run.id);
+    if (intent === undefined) throw new Error('the intent was not due');
+    const { runId, commandId, id: intentId, epoch, runnerJobId } = intent;
+    return { ...worldOf({ ...turn, epoch: 1 }), claim: { tenantId, runId, commandId, intentId, epoch, runnerJobId, owner: 'd1' } };
+  },
+};
+type State = keyof typeof STATES;
+
+function worldOf({ run, command, epoch }: Awaited<ReturnType<typeof aClaimedTurn>>): World {
+  return { sessionId: run.sessionId ?? '', runId: run.id, commandId: command.id, epoch };
+}
+
+let keys = 0;
+const newKey = () => `pair-${(keys += 1)}`;
+const keyOf = ({ runId }: World) => ({ tenantId, runId });
+
+interface Side {
+  readonly states: readonly State[];
+  readonly call: (tx: Tx, world: World) => Promise<unknown>;
+  /** Where the operation has a form of its own outside a transaction. */
+  readonly alone?: (world: World) => Promise<unknown>;
+}
+
+const SIDES: Record<string, Side> = {
+  admit: {
+    states: ['stale', 'claimed'],
+    call: (tx, { sessionId }) => admitTurn(tx, { tenantId, sessionId, turn: newTurn(), idempotencyKey: newKey() }),
+  },
+  claim: {
+    states: ['dispatching', 'stale'],
+    call: (tx, world) => claimRun(tx, { ...keyOf(world), runnerId: 'r2' }),
+    alone: (world) => claimRun(t.db, { ...keyOf(world), runnerId: 'r3' }),
+  },
+  heartbeat: {
+    states: ['claimed', 'stale'],
+    call: (tx, world) => heartbeat(tx, { ...keyOf(world), epoch: world.epoch }),
+    alone: (world) => heartbeat(t.db, { ...keyOf(world), epoch: world.epoch }),
+  },
+  append: {
+    states: ['claimed', 'stale'],
+    call: (tx, world) => appendRunEvents(tx, { ...keyOf(world), epoch: world.epoch, events: [message('x')] }),
+    alone: (world) => appendRunEvents(t.db, { ...keyOf(world), epoch: world.epoch, events: [message('y')] }),
+  },
+  'finish command': {
+    states: ['claimed', 'stale'],
+    call: (tx, world) => finishCommand(tx, { ...keyOf(world), commandId: world.commandId, epoch: world.epoch, outcome: completed }),
+  },
+  'finish run': {
+    states: ['claimed', 'stale'],
+    call: (tx, world) => finishRun(tx, { ...keyOf(world), epoch: world.epoch, outcome: completed }),
+  },
+  cancel: {
+    states: ['claimed', 'stale', 'dispatching'],
+    call: (tx, world) => cancelRun(tx, { ...keyOf(world), reason: 'enough' }),
+  },
+  dispatch: {
+    states: ['dispatching'],
+    call: async (tx, { claim }) =>
+      claim && completeDispatchIntent(tx, claim, { outcome: 'created', job: { launcher: 'test', jobName: 'j', result: {} } }),
+  },
+  takeover: {
+    states: ['stale'],
+    call: (tx, { sessionId }) => admitTurn(tx, { tenantId, sessionId, turn: newTurn('again'), idempotencyKey: newKey() }),
+    alone: () => sweepLostRunnersOnce(t.db),
+  },
+};
+
+const names = Object.keys(SIDES);
+const PAIRS = names.flatMap((first, at) => names.slice(at).map((second) => [first, second] as const));
+
+test.each(PAIRS)('%s and %s meet without a deadlock, in either order, and leave every invariant whole', async (first, second) => {
+  let met = 0;
+  const orders = first === second ? [[first, second] as const] : [[first, second] as const, [second, first] as const];
+  for (const [a, b] of orders) {
+    const [sideA, sideB] = [SIDES[a], SIDES[b]];
+    if (sideA === undefined || sideB === undefined) throw new Error('unknown side');
+    const shared = sideA.states.filter((state) => sideB.states.includes(state));
+    for (const state of shared.length > 0 ? shared : new Set([...sideA.states, ...sideB.states])) {
+      const world = await STATES[state]();
+      const beside = sideB.alone ?? ((w: World) => inTransaction(t.db, (tx) => sideB.call(tx, w)));
+      const meeting = await meetAnyhow(
+        t.db,
+        (tx) => sideA.call(tx, world),
+        () => beside(world),
+      );
+      if (meeting === undefined) continue; // the first was refused in that state
+      met += 1;
+      const { other } = meeting;
+      if ('code' in other && !DOCUMENTED_REFUSALS.has(other.code)) throw new Error(`${a} beside ${b}, ${state}: refused as ${other.code}`);
+    }
+  }
+  expect(met).toBeGreaterThan(0);
+});

@@ -1,0 +1,14 @@
+/** What callers of concurrent operations may hear under load. Everything else is a bug. */
+export const DOCUMENTED_REFUSALS: ReadonlySet<string> = new Set([
+  'run_closed',
+  'run_cancelling',
+  'run_claimed',
+  'lease_lost',
+  'lease_expired',
+  'command_closed',
+  'session_busy',
+  'no_receivable_turn',
+  'no_cancel_requested',
+  'stale_dispatch_claim',
+  'transaction_conflict', // the session changed hands at every one of four looks
+]);
