@@ -204,6 +204,13 @@ const PLANTS: readonly Plant[] = [
     },
   },
   {
+    invariant: 'OWN-1',
+    says: /storage of session s-open is being deleted by gc/,
+    plant: query(
+      `UPDATE runplane.sessions SET storage_lease_owner = 'gc', storage_lease_expires_at = now() WHERE session_id IN ('s-open', 's-done')`,
+    ),
+  },
+  {
     invariant: 'TURN-1',
     says: /has 2 open turns/,
     plant: async () => {
@@ -271,6 +278,11 @@ const PLANTS: readonly Plant[] = [
     },
   },
   {
+    invariant: 'FEED-1',
+    says: /s-done has version 7 of change 0/,
+    plant: query(`UPDATE runplane.sessions SET version = 7, changed_tx = 0 WHERE session_id = 's-done'`),
+  },
+  {
     invariant: 'IDEM-1',
     says: /of session s-two has 2 commands/,
     plant: async () => {
@@ -311,6 +323,15 @@ const PLANTS: readonly Plant[] = [
     invariant: 'VIEW-1',
     says: /shows run .* of session s-open/,
     plant: () => on.query(`UPDATE runplane.sessions SET last_run_id = $1 WHERE session_id = 's-done'`, [world.open]),
+  },
+  {
+    invariant: 'VIEW-1',
+    says: /reader ann has read version 99 of session s-done/,
+    plant: () =>
+      on.query(
+        `INSERT INTO runplane.session_read_cursors (tenant_id, session_id, reader_id, session_version) VALUES ($1, 's-done', 'ann', 99)`,
+        [tenantId],
+      ),
   },
   {
     invariant: 'VIEW-1',

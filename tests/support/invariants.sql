@@ -80,6 +80,10 @@ UNION ALL
 SELECT 'OWN-1', 'intent ' || id || ' is ' || state || ', held by ' || coalesce(owner, 'nobody') || ' until ' || coalesce(expires_at::text, 'never')
 FROM runplane.dispatch_intents WHERE (state = 'dispatching') <> (owner IS NOT NULL) OR (state = 'dispatching') <> (expires_at IS NOT NULL)
 UNION ALL
+SELECT 'OWN-1', 'the storage of session ' || s.session_id || ' is being deleted by ' || s.storage_lease_owner || ' while run ' || r.id || ' is open'
+FROM runplane.sessions s JOIN runplane.runs r ON r.tenant_id = s.tenant_id AND r.session_id = s.session_id
+WHERE s.storage_lease_owner IS NOT NULL AND r.finished_at IS NULL
+UNION ALL
 SELECT 'TURN-1', 'session ' || session_id || ' has ' || count(*) || ' open turns'
 FROM open_commands WHERE type = 'turn' AND session_id IS NOT NULL GROUP BY tenant_id, session_id HAVING count(*) > 1
 UNION ALL
@@ -131,6 +135,9 @@ JOIN runplane.outbox_events x ON x.tenant_id = a.tenant_id AND x.stream_id = a.i
 JOIN runplane.outbox_events y ON y.tenant_id = b.tenant_id AND y.stream_id = b.id
 GROUP BY a.tenant_id, a.id, a.session_id, b.id HAVING max(x.tx) > min(y.tx)
 UNION ALL
+SELECT 'FEED-1', 'session ' || session_id || ' has version ' || version || ' of change ' || changed_tx || ', and remembers feed number ' || last_tx
+FROM runplane.sessions WHERE changed_tx > last_tx OR (version > 1 AND changed_tx = 0)
+UNION ALL
 SELECT 'IDEM-1', 'key ' || idempotency_key || ' of session ' || session_id || ' has ' || count(*) || ' commands'
 FROM runplane.commands WHERE idempotency_key IS NOT NULL AND session_id IS NOT NULL AND type IN ('turn', 'steer')
 GROUP BY tenant_id, session_id, idempotency_key HAVING count(*) > 1
@@ -157,6 +164,9 @@ WHERE s.terminal_status IS NOT NULL AND s.last_command_id IN (SELECT c.id FROM r
 UNION ALL
 SELECT 'VIEW-1', 'session ' || s.session_id || ' shows run ' || r.id || ' of session ' || coalesce(r.session_id, 'none')
 FROM runplane.sessions s JOIN runplane.runs r ON r.tenant_id = s.tenant_id AND r.id IN (s.last_run_id, s.active_run_id) WHERE r.session_id IS DISTINCT FROM s.session_id
+UNION ALL
+SELECT 'VIEW-1', 'reader ' || c.reader_id || ' has read version ' || c.session_version || ' of session ' || s.session_id || ', which is at ' || s.version
+FROM runplane.session_read_cursors c JOIN runplane.sessions s ON s.tenant_id = c.tenant_id AND s.session_id = c.session_id WHERE c.session_version > s.version
 UNION ALL
 SELECT 'VIEW-1', 'tenant ' || tenant_id || ' counts ' || coalesce(c.n, 0) || ' runs ' || status || ', it has ' || coalesce(r.n, 0)
 FROM (SELECT tenant_id, status, sum(n) AS n FROM runplane.run_status_counts GROUP BY tenant_id, status) c

@@ -19,6 +19,7 @@ export const Environment = z.object({
   RUNPLANE_BACKENDS_FILE: z.string().min(1).optional(),
   RUNPLANE_WORKSPACE_ROOT: z.string().min(1).optional(),
   RUNPLANE_KUBECONFIG: z.string().min(1).optional(),
+  RUNPLANE_STORAGE_ROOT: z.string().min(1).optional(),
   RUNPLANE_DISPATCH: onOff.default(true),
   RUNPLANE_MIGRATE: onOff.default(true),
   RUNPLANE_POOL_MAX: count(2, 500).default(10),
@@ -43,6 +44,8 @@ export interface Config {
   readonly workspaceRoot: string;
   /** How to reach the cluster; absent: by the service account of the pod that this is. */
   readonly kubeconfig: string | undefined;
+  /** Where session storage of kind `folder` lies; absent: this process deletes none. */
+  readonly storageRoot: string | undefined;
   readonly dispatch: boolean;
   readonly migrate: boolean;
   readonly poolMax: number;
@@ -78,6 +81,7 @@ export async function readConfig(env: NodeJS.ProcessEnv): Promise<Config> {
     backends,
     workspaceRoot: path.resolve(variables.RUNPLANE_WORKSPACE_ROOT ?? path.join(dataDir, 'workspaces')),
     kubeconfig: variables.RUNPLANE_KUBECONFIG,
+    storageRoot: variables.RUNPLANE_STORAGE_ROOT === undefined ? undefined : path.resolve(variables.RUNPLANE_STORAGE_ROOT),
     dispatch: variables.RUNPLANE_DISPATCH,
     migrate: variables.RUNPLANE_MIGRATE,
     poolMax: variables.RUNPLANE_POOL_MAX,

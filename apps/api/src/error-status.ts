@@ -32,6 +32,8 @@ export const STATUS_BY_CODE = {
   no_cancel_requested: 409,
   session_busy: 409,
   session_boundary: 409,
+  storage_evicting: 409,
+  storage_changed: 409,
   session_projection_broken: 409,
   no_receivable_turn: 409,
   stale_dispatch_claim: 409,

@@ -3,7 +3,13 @@ import os from 'node:os';
 import path from 'node:path';
 import { newId, SCOPES } from '@runplane/contracts';
 import { checkStore, ensureTenant, listTenants, migrate, openDb, startEmbeddedPostgres, type Db } from '@runplane/database';
-import { createKubernetesLauncher, createLauncherByProfile, createProcessLauncher, type Launcher } from '@runplane/runs';
+import {
+  createFolderCollector,
+  createKubernetesLauncher,
+  createLauncherByProfile,
+  createProcessLauncher,
+  type Launcher,
+} from '@runplane/runs';
 import { createApiKey, issueRunToken } from './access/api-keys';
 import { Credentials } from './access/credentials';
 import { buildApp, type App } from './app';
@@ -75,7 +81,8 @@ export async function serve({
 
     const launch = { config, db, storeId, apiUrl: publicUrl, signal: stopping.signal, log: (line: string) => app.log.info(line) };
     const dispatch = launcher ?? (config.dispatch ? await launcherOf(launch) : undefined);
-    loops.push(...startLoops({ db, credentials, launcher: dispatch, owner: newOwner(), onError: loopErrors(app) }));
+    const collector = config.storageRoot === undefined ? undefined : createFolderCollector({ root: config.storageRoot });
+    loops.push(...startLoops({ db, credentials, launcher: dispatch, collector, owner: newOwner(), onError: loopErrors(app) }));
     return { url: publicUrl, db, firstKey, close: closeAll };
   } catch (error) {
     await closeAll().catch(() => undefined);

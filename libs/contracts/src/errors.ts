@@ -172,6 +172,20 @@ export class SessionBoundary extends DomainError<'session_boundary', { sessionId
   readonly code = 'session_boundary';
 }
 
+/** The session's storage is being deleted: start the turn when that is over. */
+export class StorageEvicting extends DomainError<'storage_evicting', { sessionId: string; leaseRemainingMs: number }> {
+  readonly code = 'storage_evicting';
+  override readonly retryable = true;
+}
+
+/** The session's storage is not, or no longer, what the call names: read the session, and decide again. */
+export class StorageChanged extends DomainError<
+  'storage_changed',
+  { sessionId: string; storageKind: string; storageName: string | null; storageVersion: number }
+> {
+  readonly code = 'storage_changed';
+}
+
 /** The session's active pair does not fit its run and command: tell the operator. */
 export class SessionProjectionBroken extends DomainError<'session_projection_broken', { sessionId: string }> {
   readonly code = 'session_projection_broken';
@@ -322,6 +336,8 @@ export type RunplaneError =
   | NoCancelRequested
   | SessionBusy
   | SessionBoundary
+  | StorageEvicting
+  | StorageChanged
   | SessionProjectionBroken
   | NoReceivableTurn
   | StaleDispatchClaim

@@ -15,6 +15,7 @@ export * from './redact';
 export * from './resources';
 export * from './runner-resources';
 export * from './run-lists';
+export * from './session-resources';
 export * from './states';
 export * from './store-status';
 export * from './tenant-settings';

@@ -12,6 +12,8 @@ export const HTTP_BODY_BYTES_MAX = 5 * 1024 * 1024;
 export const REFERENCE_BYTES_MAX = 64 * 1024;
 export const JSON_DEPTH_MAX = 64;
 export const IDENTIFIER_BYTES_MAX = 200;
+/** What a list shows of a session beside its columns; a page has up to 200 of them. */
+export const SESSION_SUMMARY_BYTES_MAX = 8 * 1024;
 export const REASON_CODE_POINTS_MAX = 500;
 export const FAILURE_MESSAGE_CODE_POINTS_MAX = 2000;
 export const TITLE_CODE_POINTS_MAX = 120;
@@ -33,6 +35,9 @@ export const FACET_VALUES_MAX = 200;
 export const WORKSPACE_PATH_BYTES_MAX = 1024;
 /** A page of the feed never reads further than this, so that a filter cannot make one call scan the whole table. */
 export const FEED_SCAN_ROWS_MAX = 10_000;
+
+/** A page of sessions never looks at more of them than this: a filter that few match does not make one call read the whole table. */
+export const SESSION_SCAN_ROWS_MAX = 10_000;
 
 /** Below the 60 s at which common proxies cut an idle request. */
 export const WAIT_SECONDS_MAX = 30;
@@ -67,3 +72,11 @@ export const RECONCILIATION_ROWS_MAX = 500;
 
 /** Outbox rows are spread over this many shards by a stable hash of the partition key; changing it re-maps every key. */
 export const OUTBOX_SHARDS = 32;
+
+/** Deleting expired storage: how long one collector has for it, and how often it is tried before an operator must look. */
+export const STORAGE_LEASE_MS_MIN = 1_000;
+export const STORAGE_LEASE_MS_DEFAULT = 60_000;
+export const STORAGE_LEASE_MS_MAX = 3_600_000;
+export const STORAGE_EVICTION_ATTEMPTS_MAX = 20;
+export const STORAGE_BACKOFF_MS_MIN = 10_000;
+export const STORAGE_BACKOFF_MS_MAX = 3_600_000;

@@ -20,6 +20,7 @@ import {
   RUN_STATES,
   RUNNER_LOST_POLICIES,
   SESSION_STATES,
+  STORAGE_KINDS,
   TERMINAL_STATUSES,
 } from './states';
 import { Json, JsonRecord } from './wire-json';
@@ -174,6 +175,26 @@ export const Command = z
   .meta({ id: 'Command' });
 export type Command = z.infer<typeof Command>;
 
+/** Where a session's working state lies. `version` moves with each change of it, and is named by whoever reports that it is gone. */
+export const SessionStorage = z
+  .object({
+    kind: z.enum(STORAGE_KINDS),
+    name: z.string().nullable().meta({ description: 'Of the volume claim; of a folder its path below the storage root' }),
+    namespace: z.string().nullable(),
+    phase: z.string().nullable(),
+    sizeBytes: z.int().nullable(),
+    filesCount: z.int().nullable(),
+    sha256: z.string().nullable(),
+    rolloutSubdir: z.string().meta({ description: 'Folder in the storage where the backend keeps its rollouts' }),
+    updatedAt: time.nullable(),
+    evictedAt: time.nullable(),
+    version: z.int(),
+    evictionAttempts: z.int(),
+    evictionError: z.string().nullable().meta({ description: 'Why the last attempt to delete expired storage failed' }),
+  })
+  .meta({ id: 'SessionStorage' });
+export type SessionStorage = z.infer<typeof SessionStorage>;
+
 export const Session = z
   .object({
     sessionId: z.string(),
@@ -192,10 +213,13 @@ export const Session = z
     terminalStatus: z.string().nullable(),
     failureKind: z.string().nullable(),
     version: z.int(),
+    summary: JsonRecord,
     createdAt: time,
     updatedAt: time,
     lastActivityAt: time,
     expiresAt: time.nullable(),
+    ttlSeconds: z.int().nullable(),
+    storage: SessionStorage,
   })
   .meta({ id: 'Session' });
 export type Session = z.infer<typeof Session>;

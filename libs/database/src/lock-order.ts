@@ -22,6 +22,8 @@ export const LOCK_RANK = {
   submissionHead: 140,
   reservation: 150,
   outboxShard: 160,
+  /** Read marks of one reader: nobody who holds one waits for anything else. */
+  readCursor: 170,
 } as const;
 export type LockRankName = keyof typeof LOCK_RANK;
 

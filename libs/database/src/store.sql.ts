@@ -25,9 +25,10 @@ export function findStore(on: SqlExecutor): Promise<Store | undefined> {
   return maybeRow(on, Store, sql`SELECT ${columns} FROM runplane.store`);
 }
 
-/** Waits for every open writer of the outbox and keeps new ones out until COMMIT. */
+/** Waits for every open writer of numbered rows, events and changes of sessions, and keeps new ones out until COMMIT. */
 export async function lockOutbox(on: SqlExecutor): Promise<void> {
   await on.query(sql`LOCK TABLE runplane.outbox_events IN EXCLUSIVE MODE`);
+  await on.query(sql`LOCK TABLE runplane.sessions IN SHARE ROW EXCLUSIVE MODE`);
 }
 
 /** Above every number ever stored, and by 2^32 above readers that stand at a horizon beyond the last stored one. */

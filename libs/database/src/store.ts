@@ -20,7 +20,7 @@ export async function readStore(on: SqlExecutor): Promise<Store> {
  * Compares the store's row with the cluster that answers, and rebases when they differ. At start-up and whenever the listener reconnects.
  *
  * Returns   whether this call has rebased.
- * Locks     outbox_events EXCLUSIVE (a rebase only): waits for open appends.
+ * Locks     outbox_events EXCLUSIVE, then sessions SHARE ROW EXCLUSIVE (a rebase only): waits for open appends and changes of sessions.
  * Errors    LockTimeout when an append stays open too long: call again.
  * Keeps     FEED-1.
  */

@@ -11,7 +11,7 @@ import {
   type TenantSettings,
 } from '@runplane/contracts';
 import { requireTenant, RestartTransaction, type Tx } from '@runplane/database';
-import { assertBoundary, ensureSession, findSession, writeTurnEnded, type SessionRow } from '@runplane/sessions';
+import { assertBoundary, assertStorageFree, ensureSession, findSession, writeTurnEnded, type SessionRow } from '@runplane/sessions';
 import { closeRun } from './close-run';
 import { findCommandOfSessionByKey, lockCommand, type CommandRow } from './command.sql';
 import {
@@ -42,7 +42,7 @@ import { runCreatedEvent, staleTakeoverEvent } from './server-events';
  *           no intent: it has one now).
  * Locks     new key (session) → active run → its lease → its command → its intents → session; starts over when the active pair changed between the
  *           look and the lock.   Writes: sessions, runs, commands, intents, run_events, outbox.
- * Errors    SessionBusy (with holder and remaining lease), SessionBoundary, IdempotencyConflict, IdempotencyKeyRequired, TenantNotFound, InvalidRequest.
+ * Errors    SessionBusy (with holder and remaining lease), SessionBoundary, StorageEvicting, IdempotencyConflict, IdempotencyKeyRequired, TenantNotFound, InvalidRequest.
  * Emits     run-created, user_message, command-created; at a takeover, in the old run, session-turn-admission-stale-terminalized and its ending.
  * Repeat    safe with the key.
  * Keeps     TURN-1, IDEM-1, END-1, LOG-2, FEED-1 (the session's feed number orders its runs).   Source: the original's admitSessionTurn.
@@ -75,6 +75,7 @@ export async function admitTurn(
   // Under the session's lock no twin can be about to commit the key: what this look does not see does not exist.
   if ((await findTurnByKey(tx, wanted)) !== undefined) throw new RestartTransaction('a twin of this turn has just been admitted');
   assertBoundary(session, wanted.run);
+  assertStorageFree(session);
   if (active !== undefined) await takeOver(tx, active, session);
   return admitNew(tx, wanted, session, settings);
 }

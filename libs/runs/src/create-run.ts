@@ -15,7 +15,7 @@ import {
   type TenantSettings,
 } from '@runplane/contracts';
 import { newKeyOf, requireTenant, takingLock, type Tx } from '@runplane/database';
-import { assertBoundary, ensureSession, resolveSessionRef, writeLastRun, type SessionRow } from '@runplane/sessions';
+import { assertBoundary, assertStorageFree, ensureSession, resolveSessionRef, writeLastRun, type SessionRow } from '@runplane/sessions';
 import type { z } from 'zod';
 import { requireLockedSession, requireRun } from './require';
 import { appendServerEvents } from './run-event.sql';
@@ -29,7 +29,7 @@ import { runCreatedEvent } from './server-events';
  * Input     run: what to run, see CreateRun; runId: an identity reserved beforehand, which makes the call repeatable.
  * Returns   the run; `replayed: true` when it was there under the reserved identity with the same content.
  * Locks     new keys (session, reserved run id) → session.   Writes: sessions, runs, run_events, outbox.
- * Errors    InvalidRequest, InvalidJson, PayloadTooLarge, TenantNotFound, SessionBoundary, IdempotencyConflict (the id has other content).
+ * Errors    InvalidRequest, InvalidJson, PayloadTooLarge, TenantNotFound, SessionBoundary, StorageEvicting, IdempotencyConflict (the id has other content).
  * Emits     run-created, once.
  * Repeat    safe with runId; without it every call makes a run.
  * Keeps     LOG-1, LOG-2, IDEM-1, TEN-1.   Source: the original's createRun.
@@ -53,7 +53,7 @@ export async function createRun(
     if (!(await isReplay(tx, key, row.inputHash))) throw new Error(`run ${id} is neither new nor there`);
     return { run: await requireRun(tx, key), replayed: true };
   }
-  if (session !== undefined) await requireLockedSession(tx, tenantId, session.sessionId); // its feed number orders its runs
+  if (session !== undefined) assertStorageFree(await requireLockedSession(tx, tenantId, session.sessionId)); // its feed number orders its runs
   await appendServerEvents(tx, key, [runCreatedEvent(row)]);
   if (session !== undefined) await writeLastRun(tx, { tenantId, sessionId: session.sessionId, runId: id });
   return { run: await requireRun(tx, key), replayed: false };

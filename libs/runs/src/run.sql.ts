@@ -7,7 +7,7 @@ import {
   type Run,
   type RunnerLostPolicy,
 } from '@runplane/contracts';
-import { column, insertedRow, maybeRow, rows, sql, takingLock, type SqlExecutor, type Stream, type Tx } from '@runplane/database';
+import { column, insertedRow, maybeRow, rows, sql, takingLock, type Sql, type SqlExecutor, type Stream, type Tx } from '@runplane/database';
 import { z } from 'zod';
 
 export interface RunKey {
@@ -95,12 +95,13 @@ export async function lockRun(tx: Tx, { tenantId, runId }: RunKey): Promise<RunR
 }
 
 /** Reads a run as the wire shows it, without a lock. */
-export async function findRun(on: SqlExecutor, { tenantId, runId }: RunKey): Promise<Run | undefined> {
-  const row = await maybeRow(
-    on,
-    ReadRow,
-    sql`SELECT ${READ_COLUMNS} FROM runplane.runs r WHERE r.tenant_id = ${tenantId}::text AND r.id = ${runId}::text`,
-  );
+export function findRun(on: SqlExecutor, { tenantId, runId }: RunKey): Promise<Run | undefined> {
+  return findRunWhere(on, sql`r.tenant_id = ${tenantId}::text AND r.id = ${runId}::text`);
+}
+
+/** The same for the one run that a condition on `r` leaves. */
+export async function findRunWhere(on: SqlExecutor, condition: Sql): Promise<Run | undefined> {
+  const row = await maybeRow(on, ReadRow, sql`SELECT ${READ_COLUMNS} FROM runplane.runs r WHERE ${condition}`);
   return row && toRun(row);
 }
 

@@ -1,6 +1,30 @@
-export { assertBoundary, ensureSession, getSession, resolveSessionRef, titleOfTurn, type Boundary } from './session';
+// The door of libs/sessions: the control record of sessions, lists, read marks and storage.
+
+export { listSessionChanges, type ListSessionChanges } from './list-session-changes';
+export { listSessions, type ListSessions } from './list-sessions';
+export { markSessionRead, markSessionsRead } from './mark-sessions-read';
+export { renameSession } from './rename-session';
+export { assertBoundary, ensureSession, getSession, resolveSessionRef, sessionNotFound, type Boundary } from './session';
+export { findSummary } from './session-list.sql';
+export {
+  assertStorageFree,
+  confirmStorageEvicted,
+  listGcExpiredSessions,
+  markSessionStorageEvicted,
+  refreshSessionStorage,
+  releaseStorage,
+} from './session-storage';
+export {
+  leaseExpiredStorage,
+  returnStorageClaims,
+  type CollectableKind,
+  type ExpiredStorage,
+  type StorageClaim,
+} from './session-storage.sql';
+export { titleOfTurn } from './session-title';
 export {
   findSession,
+  foldActivity,
   lockSession,
   writeFeedNumber,
   writeLastRun,
@@ -10,3 +34,5 @@ export {
   type SessionKey,
   type SessionRow,
 } from './session.sql';
+export { createSessions } from './sessions';
+export { upsertSession } from './upsert-session';

@@ -76,10 +76,12 @@ describe('a session', () => {
 
   test('with a time to live lives on from its last activity', async () => {
     await makeSession('s5', { ttlSeconds: 60 });
-    expect((await getSession(t.db, { tenantId, sessionId: 's5' })).expiresAt).toBeNull();
+    const made = await getSession(t.db, { tenantId, sessionId: 's5' });
     await run((tx) => writeTurnStarted(tx, { tenantId, sessionId: 's5', ...started }));
-    const { expiresAt, lastActivityAt } = await getSession(t.db, { tenantId, sessionId: 's5' });
-    expect(Date.parse(expiresAt as string) - Date.parse(lastActivityAt as string)).toBeGreaterThanOrEqual(59_000);
+    const active = await getSession(t.db, { tenantId, sessionId: 's5' });
+    for (const { expiresAt, lastActivityAt } of [made, active])
+      expect(Date.parse(expiresAt as string) - Date.parse(lastActivityAt)).toBeGreaterThanOrEqual(59_000);
+    expect(Date.parse(active.lastActivityAt)).toBeGreaterThan(Date.parse(made.lastActivityAt));
   });
 });
 

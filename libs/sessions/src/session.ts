@@ -1,25 +1,66 @@
-import {
-  cutText,
-  partitionOf,
-  SessionBoundary,
-  SessionNotFound,
-  TITLE_CODE_POINTS_MAX,
-  type JsonObject,
-  type Session,
-  type SessionRef,
-} from '@runplane/contracts';
+import { partitionOf, SessionBoundary, SessionNotFound, type JsonObject, type Session, type SessionRef } from '@runplane/contracts';
 import { executorOf, type At, type Tx } from '@runplane/database';
-import { findSession, insertSession, type SessionKey, type SessionRow } from './session.sql';
+import { findSession, insertSession, lockSession, type SessionKey, type SessionRow } from './session.sql';
+import { isoTime, titleOfMetadata } from './session-title';
+
+export const sessionNotFound = (sessionId: string): SessionNotFound =>
+  new SessionNotFound(`There is no session ${sessionId}.`, { sessionId });
 
 /** Reads a session's control record. Errors: SessionNotFound. */
 export async function getSession(at: At, key: SessionKey): Promise<Session> {
   const row = await findSession(executorOf(at), key);
-  if (row === undefined) throw new SessionNotFound(`There is no session ${key.sessionId}.`, { sessionId: key.sessionId });
+  if (row === undefined) throw sessionNotFound(key.sessionId);
   return toSession(row);
 }
 
-function toSession({ lastTx: _, ...session }: SessionRow): Session {
+/** Locks a session. Errors: SessionNotFound. */
+export async function requireLockedSession(tx: Tx, key: SessionKey): Promise<SessionRow> {
+  const session = await lockSession(tx, key);
+  if (session === undefined) throw sessionNotFound(key.sessionId);
   return session;
+}
+
+/** A session as the wire shows it. */
+function toSession(row: SessionRow): Session {
+  return {
+    sessionId: row.sessionId,
+    tenantId: row.tenantId,
+    projectId: row.projectId,
+    backendProfile: row.backendProfile,
+    conversationId: row.conversationId,
+    threadId: row.threadId,
+    metadata: row.metadata,
+    title: row.title,
+    executionState: row.executionState,
+    activeRunId: row.activeRunId,
+    activeCommandId: row.activeCommandId,
+    lastRunId: row.lastRunId,
+    lastCommandId: row.lastCommandId,
+    terminalStatus: row.terminalStatus,
+    failureKind: row.failureKind,
+    version: row.version,
+    summary: row.summary,
+    createdAt: row.createdAt,
+    updatedAt: row.updatedAt,
+    lastActivityAt: row.lastActivityAt,
+    expiresAt: row.expiresAt,
+    ttlSeconds: row.ttlSeconds,
+    storage: {
+      kind: row.storageKind,
+      name: row.storageName,
+      namespace: row.storageNamespace,
+      phase: row.storagePhase,
+      sizeBytes: row.storageSizeBytes,
+      filesCount: row.storageFilesCount,
+      sha256: row.storageSha256,
+      rolloutSubdir: row.rolloutSubdir,
+      updatedAt: row.storageUpdatedAt,
+      evictedAt: row.storageEvictedAt,
+      version: row.storageVersion,
+      evictionAttempts: row.storageAttempts,
+      evictionError: row.storageLastError,
+    },
+  };
 }
 
 /** Who a session belongs to: fixed by its first run or its creation, the same for every later run. */
@@ -45,7 +86,7 @@ export async function ensureSession(tx: Tx, tenantId: string, ref: SessionRef, b
     threadId: ref.threadId ?? null,
     metadata: ref.metadata ?? {},
     title: titleOfMetadata(ref.metadata),
-    expiresAt: ref.expiresAt == null ? null : new Date(ref.expiresAt).toISOString(), // PostgreSQL takes fewer offsets, and rounds
+    expiresAt: isoTime(ref.expiresAt),
     ttlSeconds: ref.ttlSeconds ?? null,
   });
   const made = await findSession(tx, key);
@@ -54,7 +95,7 @@ export async function ensureSession(tx: Tx, tenantId: string, ref: SessionRef, b
 }
 
 /** Errors: SessionBoundary when the session belongs to another project or backend profile. */
-export function assertBoundary(session: SessionRow, boundary: Boundary): void {
+export function assertBoundary(session: Pick<SessionRow, 'sessionId' | keyof Boundary>, boundary: Boundary): void {
   for (const field of ['projectId', 'backendProfile'] as const) {
     if (session[field] === boundary[field]) continue;
     throw new SessionBoundary(`Session ${session.sessionId} belongs to another ${field}: use it as it was made, or another session.`, {
@@ -72,17 +113,4 @@ export function resolveSessionRef(session: SessionRow, ref: SessionRef): JsonObj
     threadId: session.threadId ?? ref.threadId ?? null,
     metadata: { ...session.metadata, ...ref.metadata },
   };
-}
-
-/** A session is called after its first turn's first line, unless its metadata names it; later turns never rename it. */
-export function titleOfTurn(payload: JsonObject): string | null {
-  const text = payload['text'];
-  if (typeof text !== 'string') return null;
-  const line = text.split(/\r?\n/u).find((candidate) => candidate.trim() !== '');
-  return line === undefined ? null : cutText(line.trim(), TITLE_CODE_POINTS_MAX);
-}
-
-function titleOfMetadata(metadata: JsonObject | undefined): string | null {
-  const title = metadata?.['title'];
-  return typeof title === 'string' && title.trim() !== '' ? cutText(title.trim(), TITLE_CODE_POINTS_MAX) : null;
 }

@@ -33,15 +33,18 @@ ADD COLUMN     "workspace_path" TEXT;
 -- AlterTable
 ALTER TABLE "runplane"."sessions" ADD COLUMN     "changed_tx" BIGINT NOT NULL DEFAULT 0,
 ADD COLUMN     "rollout_subdir" TEXT NOT NULL DEFAULT 'sessions',
+ADD COLUMN     "storage_attempts" INTEGER NOT NULL DEFAULT 0,
 ADD COLUMN     "storage_evicted_at" TIMESTAMPTZ(3),
 ADD COLUMN     "storage_files_count" INTEGER,
 ADD COLUMN     "storage_kind" "runplane"."storage_kind" NOT NULL DEFAULT 'none',
+ADD COLUMN     "storage_last_error" TEXT,
 ADD COLUMN     "storage_lease_epoch" INTEGER NOT NULL DEFAULT 0,
 ADD COLUMN     "storage_lease_expires_at" TIMESTAMPTZ(3),
 ADD COLUMN     "storage_lease_owner" TEXT,
 ADD COLUMN     "storage_namespace" TEXT,
 ADD COLUMN     "storage_pvc_name" TEXT,
 ADD COLUMN     "storage_pvc_phase" TEXT,
+ADD COLUMN     "storage_ready_at" TIMESTAMPTZ(3),
 ADD COLUMN     "storage_sha256" TEXT,
 ADD COLUMN     "storage_size_bytes" BIGINT,
 ADD COLUMN     "storage_updated_at" TIMESTAMPTZ(3),
@@ -104,6 +107,16 @@ CREATE TABLE "runplane"."session_read_cursors" (
     "read_at" TIMESTAMPTZ(3) NOT NULL DEFAULT "runplane"."app_now"(),
 
     CONSTRAINT "session_read_cursors_pkey" PRIMARY KEY ("tenant_id","session_id","reader_id")
+);
+
+-- CreateTable
+CREATE TABLE "runplane"."session_readers" (
+    "tenant_id" TEXT NOT NULL,
+    "reader_id" TEXT NOT NULL,
+    "read_tx" BIGINT NOT NULL,
+    "read_at" TIMESTAMPTZ(3) NOT NULL DEFAULT "runplane"."app_now"(),
+
+    CONSTRAINT "session_readers_pkey" PRIMARY KEY ("tenant_id","reader_id")
 );
 
 -- CreateIndex
@@ -169,6 +182,9 @@ ALTER TABLE "runplane"."run_search" ADD CONSTRAINT "run_search_tenant_id_run_id_
 
 -- AddForeignKey
 ALTER TABLE "runplane"."session_read_cursors" ADD CONSTRAINT "session_read_cursors_tenant_id_session_id_fkey" FOREIGN KEY ("tenant_id", "session_id") REFERENCES "runplane"."sessions"("tenant_id", "session_id") ON DELETE CASCADE ON UPDATE CASCADE;
+
+-- AddForeignKey
+ALTER TABLE "runplane"."session_readers" ADD CONSTRAINT "session_readers_tenant_id_fkey" FOREIGN KEY ("tenant_id") REFERENCES "runplane"."tenants"("id") ON DELETE RESTRICT ON UPDATE CASCADE;
 
 -- By hand: what stands in the new columns of rows that are there already.
 UPDATE "runplane"."sessions" SET "last_activity_at" = "updated_at" WHERE "last_activity_at" IS NULL;

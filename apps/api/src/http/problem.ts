@@ -7,8 +7,9 @@ import {
   type DomainError,
   type JsonValue,
   type Problem,
-  type SessionBusy,
   type RunClaimed,
+  type SessionBusy,
+  type StorageEvicting,
 } from '@runplane/contracts';
 import { hasZodFastifySchemaValidationErrors } from 'fastify-type-provider-zod';
 import { FRAMEWORK_REFUSALS, STATUS_BY_CODE, UNREADABLE_BODY } from '../error-status';
@@ -85,8 +86,9 @@ function frame(code: string, status: number, { requestId, instance }: ProblemCon
 
 function retryAfter(error: DomainError): number | undefined {
   const { staleInMs } = error.data as Partial<SessionBusy['data']>;
-  const { leaseRemainingMs } = error.data as Partial<RunClaimed['data']>;
-  const ms = error.code === 'session_busy' ? staleInMs : error.code === 'run_claimed' ? leaseRemainingMs : undefined;
+  const { leaseRemainingMs } = error.data as Partial<RunClaimed['data'] | StorageEvicting['data']>;
+  const held = error.code === 'run_claimed' || error.code === 'storage_evicting';
+  const ms = error.code === 'session_busy' ? staleInMs : held ? leaseRemainingMs : undefined;
   return ms == null ? undefined : Math.max(1, Math.ceil(ms / 1000));
 }
 

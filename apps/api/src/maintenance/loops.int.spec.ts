@@ -9,7 +9,16 @@ test('every bounded pass of libs/runs is hosted by a loop: nothing that time end
   const passes = Object.keys(runs).flatMap((name) => /^(\w+)Once$/.exec(name)?.[1] ?? []);
   const launcher: runs.Launcher = { kind: 'none', launch: () => Promise.reject(new Error('nothing to launch')) };
 
-  const loops = startLoops({ db: store.db, credentials: new Credentials(store.db), launcher, owner: 'test', onError: () => undefined });
+  const collector: runs.StorageCollector = { kinds: ['folder'], collect: () => Promise.reject(new Error('nothing to delete')) };
+
+  const loops = startLoops({
+    db: store.db,
+    credentials: new Credentials(store.db),
+    launcher,
+    collector,
+    owner: 'test',
+    onError: () => undefined,
+  });
   await Promise.all(loops.map((loop) => loop.stop()));
 
   expect(loops.map(({ name }) => name)).toEqual(expect.arrayContaining(passes));

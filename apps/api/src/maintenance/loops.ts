@@ -1,14 +1,17 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Db } from '@runplane/database';
 import {
+  collectStorageOnce,
   compactRunCountsOnce,
   dispatchOnce,
   failExhaustedIntentsOnce,
   failUnclaimedRunsOnce,
+  foldSessionActivityOnce,
   reconcileRunnerJobsOnce,
   sweepCancelDeadlinesOnce,
   sweepLostRunnersOnce,
   type Launcher,
+  type StorageCollector,
 } from '@runplane/runs';
 import { pruneRunTokensOnce } from '../access/api-keys';
 import type { Credentials } from '../access/credentials';
@@ -19,6 +22,8 @@ export interface LoopsOf {
   readonly credentials: Credentials;
   /** Without one this process dispatches nothing. */
   readonly launcher: Launcher | undefined;
+  /** Without one this process deletes no expired storage of sessions. */
+  readonly collector?: StorageCollector | undefined;
   /** This start of this process; another start is another owner, whatever the host is called. */
   readonly owner: string;
   readonly onError: (error: unknown, loop: string) => void;
@@ -27,12 +32,14 @@ export interface LoopsOf {
 const DISPATCH_BATCH = 10;
 
 /** The background work of one process. Any number of processes may do it at the same time. */
-export function startLoops({ db, credentials, launcher, owner, onError }: LoopsOf): Loop[] {
+export function startLoops({ db, credentials, launcher, collector, owner, onError }: LoopsOf): Loop[] {
   const every = (name: string, intervalMs: number, pass: () => Promise<{ changed: number }>): Loop =>
     runEvery({ name, intervalMs, pass, onError });
   return [
     ...(launcher === undefined ? [] : [dispatcher(db, launcher, owner, onError)]),
     ...(launcher === undefined ? [] : [every('reconcileRunnerJobs', 10_000, () => reconcileRunnerJobsOnce(db, { launcher }))]),
+    ...(collector === undefined ? [] : [every('collectStorage', 30_000, () => collectStorageOnce(db, { collector, owner }))]),
+    every('foldSessionActivity', 5_000, () => foldSessionActivityOnce(db)),
     every('sweepLostRunners', 2_000, () => sweepLostRunnersOnce(db, {})),
     every('sweepCancelDeadlines', 1_000, () => sweepCancelDeadlinesOnce(db)),
     every('failUnclaimedRuns', 5_000, () => failUnclaimedRunsOnce(db)),

@@ -1,0 +1,178 @@
+import { inTransaction, sql } from '@runplane/database';
+import { useDatabase } from '@runplane/database/testing';
+import { createSessions, getSession, markSessionRead } from '@runplane/sessions';
+import { existsSync } from 'node:fs';
+import { mkdir, mkdtemp, readdir, rm, symlink, writeFile } from 'node:fs/promises';
+import os from 'node:os';
+import path from 'node:path';
+import { appendRunEvents } from './append-run-events';
+import { claimExpiredStorage } from './claim-expired-storage';
+import { collectStorageOnce, type StorageCollector } from './collect-storage';
+import { createFolderCollector } from './folder-collector';
+import { foldSessionActivityOnce } from './fold-session-activity';
+import { createRuns } from './runs';
+import { getLatestSessionResourceRun, getSessionSummary } from './session-summary';
+import { aClaimedTurn, aRun, makeTenants, message, newTurn, TENANT } from './testing';
+
+// What sessions and their runs know of each other: last activity, the run whose resources a next turn may use, storage that nobody needs any more.
+
+const t = useDatabase();
+const tenantId = TENANT;
+const key = (sessionId: string) => ({ tenantId, sessionId });
+const completed = { terminalStatus: 'completed' } as const;
+const sessions = () => createSessions(t.db);
+const claim = () => inTransaction(t.db, (tx) => claimExpiredStorage(tx, { owner: 'gc' }));
+const idsOf = (claims: readonly { sessionId: string }[]) => claims.map(({ sessionId }) => sessionId).sort();
+
+/** A session whose folder has expired. */
+async function expiredSession(sessionId: string): Promise<void> {
+  const session = { projectId: 'p1', backendProfile: 'demo', expiresAt: '2020-01-01T00:00:00Z' };
+  await sessions().upsertSession({ ...key(sessionId), session });
+  await sessions().refreshSessionStorage({ ...key(sessionId), storage: { kind: 'folder', name: sessionId } });
+}
+const letDue = () => t.db.sql.query(sql`UPDATE runplane.sessions SET storage_ready_at = NULL`);
+
+beforeAll(() => makeTenants(t.db, 'other'));
+
+test('the events of a run are activity of its session: at once in its summary, soon in its row, without a new version', async () => {
+  await sessions().upsertSession({ ...key('a1'), session: { projectId: 'p1', backendProfile: 'demo', ttlSeconds: 60 } });
+  const { run, epoch } = await aClaimedTurn(t.db, 'a1');
+  await t.db.sql.query(
+    sql`UPDATE runplane.sessions SET last_activity_at = last_activity_at - interval '1 hour', expires_at = expires_at - interval '1 hour' WHERE session_id = 'a1'`,
+  );
+  await markSessionRead(t.db, { ...key('a1'), readerId: 'ann' });
+  const before = await getSession(t.db, key('a1'));
+  await appendRunEvents(t.db, { tenantId, runId: run.id, epoch, events: [message('on')] });
+
+  const summary = await getSessionSummary(t.db, { ...key('a1'), readerId: 'ann' });
+  expect(Date.parse(summary.lastActivityAt)).toBeGreaterThan(Date.parse(before.lastActivityAt));
+  expect(summary).toMatchObject({ version: before.version, activeRunId: run.id, reader: { unread: false, readVersion: before.version } });
+
+  expect(await foldSessionActivityOnce(t.db)).toEqual({ changed: 1, failed: 0 });
+  expect(await foldSessionActivityOnce(t.db)).toEqual({ changed: 0, failed: 0 });
+  const after = await getSession(t.db, key('a1'));
+  expect(after).toMatchObject({ version: before.version, updatedAt: before.updatedAt, lastActivityAt: summary.lastActivityAt });
+  expect(Date.parse(after.expiresAt ?? '') - Date.parse(after.lastActivityAt)).toBe(60_000);
+  await expect(getSessionSummary(t.db, { tenantId: 'other', sessionId: 'a1' })).rejects.toMatchObject({ code: 'session_not_found' });
+});
+
+test('the newest run of a session with a resource bundle is found behind those without', async () => {
+  const sessionRef = { sessionId: 'b1' };
+  expect(await getLatestSessionResourceRun(t.db, key('a1'))).toBeNull();
+  await aRun(t.db, { sessionRef, resourceBundleRef: { bundle: 1 } });
+  const newest = await aRun(t.db, { sessionRef, resourceBundleRef: { bundle: 2 } });
+  await aRun(t.db, { sessionRef });
+  expect(await getLatestSessionResourceRun(t.db, key('b1'))).toMatchObject({ id: newest.id, resourceBundleRef: { bundle: 2 } });
+  await expect(getLatestSessionResourceRun(t.db, { tenantId: 'other', sessionId: 'b1' })).rejects.toMatchObject({
+    code: 'session_not_found',
+  });
+});
+
+test('expired storage is not claimed while any run of the session is open, also one without an open turn', async () => {
+  for (const id of ['c1', 'c2', 'c3']) await expiredSession(id);
+  const turn = await aClaimedTurn(t.db, 'c1');
+  await createRuns(t.db).finishCommand({ tenantId, runId: turn.run.id, commandId: turn.command.id, epoch: turn.epoch, outcome: completed });
+  const pending = await aRun(t.db, { sessionRef: { sessionId: 'c2' } });
+
+  expect(idsOf(await claim())).toEqual(['c3']);
+  await letDue();
+  expect(await claim()).toEqual([]);
+
+  await createRuns(t.db).finishRun({ tenantId, runId: turn.run.id, epoch: turn.epoch, outcome: completed });
+  await createRuns(t.db).cancelRun({ tenantId, runId: pending.id });
+  expect(await claim()).toEqual([]); // looked at again after a minute
+  await letDue();
+  expect(await claim()).toMatchObject([{ attempts: 1 }, { attempts: 1 }]);
+});
+
+test('no run starts in a session while its storage is being deleted; one that starts after the lease takes the deletion away', async () => {
+  await expiredSession('d1');
+  await claim();
+  const admit = () => createRuns(t.db).admitTurn({ ...key('d1'), turn: newTurn(), idempotencyKey: 'k' });
+  await expect(admit()).rejects.toMatchObject({
+    code: 'storage_evicting',
+    retryable: true,
+    data: { sessionId: 'd1', leaseRemainingMs: expect.any(Number) as number },
+  });
+  await expect(aRun(t.db, { sessionRef: { sessionId: 'd1' } })).rejects.toMatchObject({ code: 'storage_evicting' });
+  await t.db.sql.query(sql`UPDATE runplane.sessions SET storage_lease_expires_at = runplane.app_now() WHERE session_id = 'd1'`);
+  expect(await admit()).toMatchObject({ disposition: 'created' });
+  expect(await getSession(t.db, key('d1'))).toMatchObject({ storage: { kind: 'folder', version: 1 } });
+});
+
+describe('the collector of folders', () => {
+  let root = '';
+  beforeAll(async () => {
+    root = await mkdtemp(path.join(os.tmpdir(), 'storage-'));
+  });
+  afterAll(() => rm(root, { recursive: true, force: true }));
+  /** What fails is told to the operator, too. */
+  const told: string[] = [];
+  const quiet = () => ({
+    ...t.db,
+    options: { ...t.db.options, onError: (error: Error, where: string) => void told.push(`${where}: ${error.message}`) },
+  });
+  const collect = (collector: StorageCollector = createFolderCollector({ root })) =>
+    collectStorageOnce(quiet(), { collector, owner: 'gc' });
+  const folder = (...names: string[]) => path.join(root, tenantId, ...names);
+
+  test('deletes what has expired and says so, also what is gone already, and clears what a crash has left', async () => {
+    for (const id of ['e1', 'e2']) await expiredSession(id);
+    await mkdir(folder('e1', 'sub'), { recursive: true });
+    await writeFile(folder('e1', 'sub', 'file'), 'x');
+    await mkdir(folder('kept'));
+    await mkdir(path.join(root, '.deleting', 'left'), { recursive: true });
+
+    expect(await collect()).toEqual({ changed: 2, failed: 0 });
+    expect(await readdir(folder())).toEqual(['kept']);
+    expect(await readdir(path.join(root, '.deleting'))).toEqual([]);
+    for (const id of ['e1', 'e2'])
+      expect(await getSession(t.db, key(id))).toMatchObject({ storage: { kind: 'evicted', name: id, version: 2 } });
+    expect(await collect()).toEqual({ changed: 0, failed: 0 });
+  });
+
+  test('does not follow a link out of the tenant’s folder, and leaves the failure to be seen', async () => {
+    await mkdir(path.join(root, 'other', 'secret'), { recursive: true });
+    await symlink(path.join(root, 'other'), folder('link'));
+    await expiredSession('f1');
+    await sessions().refreshSessionStorage({ ...key('f1'), storage: { kind: 'folder', name: 'link/secret' } });
+    expect(await collect()).toEqual({ changed: 0, failed: 1 });
+    expect(told).toEqual(['the deletion of the storage of session f1: a symbolic link leads out of the root']);
+    expect(existsSync(path.join(root, 'other', 'secret'))).toBe(true);
+    expect((await getSession(t.db, key('f1'))).storage).toMatchObject({
+      kind: 'folder',
+      evictionAttempts: 1,
+      evictionError: 'a symbolic link leads out of the root',
+    });
+    await expect(
+      createFolderCollector({ root }).collect({ ...theClaim, name: '../other' }, { signal: new AbortController().signal }),
+    ).rejects.toThrow('leaves its root');
+    await expect(createFolderCollector({ root }).collect({ ...theClaim, name: 'kept' }, { signal: AbortSignal.abort() })).rejects.toThrow(
+      'abort',
+    );
+  });
+
+  test('that comes too late confirms nothing: another folder is attached by then', async () => {
+    await expiredSession('g1');
+    const slow: StorageCollector = {
+      kinds: ['folder'],
+      collect: async () => {
+        await sessions().refreshSessionStorage({ ...key('g1'), storage: { kind: 'folder', name: 'g2' } });
+      },
+    };
+    expect(await collect(slow)).toEqual({ changed: 0, failed: 1 });
+    expect((await getSession(t.db, key('g1'))).storage).toMatchObject({ kind: 'folder', name: 'g2', version: 2, evictionAttempts: 0 });
+  });
+
+  const theClaim = {
+    tenantId,
+    sessionId: 's',
+    kind: 'folder',
+    namespace: null,
+    storageVersion: 1,
+    owner: 'gc',
+    epoch: 1,
+    attempts: 1,
+    leaseRemainingMs: 1,
+  } as const;
+});
