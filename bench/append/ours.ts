@@ -1,4 +1,4 @@
-import { openDb } from '@runplane/database';
+import { openDb, type DbOptions } from '@runplane/database';
 import { appendRunEvents, registerRunProbes } from '@runplane/runs';
 import { countRows, payloadOf, type AppendCase, type CaseSetting } from './append-case';
 import { claimTurns, COUNT_OUR_ROWS, TENANT } from './claimed-turns';
@@ -6,8 +6,20 @@ import { claimTurns, COUNT_OUR_ROWS, TENANT } from './claimed-turns';
 // Through the library's door as the API uses it: input checks, JSON rules, redaction, every guard, the producer sequence, the outbox, the
 // hints to waiters.
 
-export async function prepareOurs({ url, admin, callers }: CaseSetting, perCall: number): Promise<AppendCase> {
-  const db = await openDb({ url, poolMax: Math.max(callers, 2), applicationName: `bench-ours-${perCall}`, onError: () => undefined });
+export const prepareOurs = door((callers) => ({ poolMax: Math.max(callers, 2) }));
+
+/** Each call by a statement of its own, whatever arrives with it. */
+export const prepareSingle = door((callers) => ({ poolMax: Math.max(callers, 2), coalesce: false }));
+
+/** On a handle as the API opens it: ten connections for however many callers. */
+export const prepareCoalesced = door(() => ({}));
+
+function door(optionsFor: (callers: number) => Partial<DbOptions>) {
+  return (setting: CaseSetting, perCall: number): Promise<AppendCase> => prepareDoor(setting, perCall, optionsFor(setting.callers));
+}
+
+async function prepareDoor({ url, admin, callers }: CaseSetting, perCall: number, options: Partial<DbOptions>): Promise<AppendCase> {
+  const db = await openDb({ url, applicationName: `bench-append-${perCall}`, onError: () => undefined, ...options });
   registerRunProbes(db);
   await db.hub.start();
   const turns = await claimTurns(db, callers);

@@ -5,7 +5,7 @@ import type { AppendCase, CaseSetting } from './append-case';
 import { prepareFloor } from './floor';
 import { prepareHand } from './hand';
 import { prepareOriginal } from './original';
-import { prepareOurs } from './ours';
+import { prepareCoalesced, prepareOurs, prepareSingle } from './ours';
 
 export const APPEND_CASES: readonly {
   name: string;
@@ -16,6 +16,8 @@ export const APPEND_CASES: readonly {
   { name: 'ours', perCall: 1, prepare: prepareOurs },
   { name: 'ours', perCall: 10, prepare: prepareOurs },
   { name: 'ours', perCall: 100, prepare: prepareOurs },
+  { name: 'single', perCall: 1, prepare: prepareSingle },
+  { name: 'coalesced', perCall: 1, prepare: prepareCoalesced },
   { name: 'hand', perCall: 1, prepare: prepareHand },
   { name: 'original', perCall: 1, prepare: prepareOriginal },
 ];

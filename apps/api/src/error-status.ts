@@ -50,6 +50,7 @@ export const STATUS_BY_CODE = {
   database_unavailable: 503,
   outcome_unknown: 503,
   overloaded: 503,
+  backlog_full: 503,
   shutting_down: 503,
 } as const satisfies Record<ErrorCode, number>;
 

@@ -294,6 +294,13 @@ export class Overloaded extends DomainError<'overloaded', { waitersMax: number }
   override readonly retryable = true;
 }
 
+/** More calls wait for the database than this process may hold; this one was not begun: repeat it. */
+export class BacklogFull extends DomainError<'backlog_full', { callsMax: number; bytesMax: number }> {
+  readonly code = 'backlog_full';
+  override readonly failureKind = 'infra-failed';
+  override readonly retryable = true;
+}
+
 /** This process is shutting down: repeat the call. */
 export class ShuttingDown extends DomainError<'shutting_down', Record<string, never>> {
   readonly code = 'shutting_down';
@@ -352,5 +359,6 @@ export type RunplaneError =
   | DatabaseUnavailable
   | OutcomeUnknown
   | Overloaded
+  | BacklogFull
   | ShuttingDown;
 export type ErrorCode = RunplaneError['code'];

@@ -1,5 +1,6 @@
 import { PrismaPg } from '@prisma/adapter-pg';
 import pg from 'pg';
+import type { CoalescerStats } from './coalescer';
 import { connectionConfig, type StartupSettings } from './connection';
 import { poolExecutor } from './executors';
 import { PrismaClient } from './generated/client';
@@ -30,6 +31,8 @@ export interface DbOptions {
   statementTimeoutMs?: number | undefined;
   /** How long to wait for a new connection, or for one of the pool to become free. */
   connectTimeoutMs?: number | undefined;
+  /** False: each call by a statement of its own, also when many arrive together (docs/adr/0017). */
+  coalesce?: boolean | undefined;
   hub?: Partial<HubSettings> | undefined;
   /** Told of errors that no call can answer for: a connection lost while idle, a failed hint. Never throw from it. */
   onError?: ((error: Error, where: string) => void) | undefined;
@@ -48,8 +51,11 @@ export interface Db {
   readonly lane: SqlExecutor;
   readonly options: ResolvedDbOptions;
   readonly hub: ChangeHub;
+  /** Where calls that arrive together share a statement, by kind; each is made at its first call. See coalescerOf. */
+  readonly coalescers: Map<string, { readonly stats: CoalescerStats; close(): Promise<void> }>;
   /** Tells whoever waits for the streams; for changes that are committed already. */
   changed(streams: readonly Stream[]): void;
+  /** Carries out the calls that wait in a coalescer, sends the last hints, ends the connections. */
   close(): Promise<void>;
 }
 
@@ -61,6 +67,7 @@ const DEFAULTS = {
   lockTimeoutMs: 4_000, // below the transaction timeout (10 s): the waiter gets a clear answer before Prisma gives up
   statementTimeoutMs: 15_000,
   connectTimeoutMs: 5_000,
+  coalesce: true,
   onError: (error: Error, where: string) => {
     console.error(`runplane database, ${where}: ${error.message}`);
   },
@@ -105,10 +112,11 @@ export async function openDb(given: DbOptions): Promise<Db> {
     lane: poolExecutor(lanePool, options.preparedStatements),
     options,
     hub,
+    coalescers: new Map(),
     changed: (streams) => {
       hub.changed(streams);
     },
-    close: () => (closing ??= closeAll(hub, prisma, [lanePool, pool])),
+    close: () => (closing ??= closeAll(db, [lanePool, pool])),
   };
   try {
     await assertSession(db);
@@ -156,7 +164,8 @@ async function assertSession(db: Db): Promise<void> {
     throw new Error(`the session's default_transaction_isolation is "${isolation}", not "read committed": ${how}`);
 }
 
-async function closeAll(hub: ChangeHub, prisma: PrismaClient, pools: readonly pg.Pool[]): Promise<void> {
+async function closeAll({ hub, prisma, coalescers }: Db, pools: readonly pg.Pool[]): Promise<void> {
+  await Promise.all([...coalescers.values()].map((coalescer) => coalescer.close()));
   await hub.close();
   await prisma.$disconnect();
   await Promise.all(pools.map((pool) => pool.end()));

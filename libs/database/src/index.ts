@@ -18,6 +18,8 @@ export {
   type LockRankName,
 } from './lock-order';
 export { type ChangeHub, type HubSettings, type HubStats, type Stream, type StreamProbe, type Subscription, type WaitResult } from './hub';
+export { Coalescer, type CoalescedWork, type CoalescerStats, type Verdict } from './coalescer';
+export { coalescerOf } from './coalescers';
 export { backOffMs, decideClaim, isLive, type ClaimDecision, type Hold } from './claims';
 export { claimDueSql, renewClaimSql, retryClaimSql, settleClaimSql, type ClaimTable, type HeldClaim } from './claims.sql';
 export { checkStore, readStore } from './store';

@@ -9,13 +9,15 @@ import {
   type AppendedEvents,
   type NewRunEvent,
 } from '@runplane/contracts';
-import { announce, executorOf, isTx, maybeRow, sql, takingLock, type At, type Sql, type SqlExecutor } from '@runplane/database';
+import { announce, executorOf, isTx, maybeRow, sql, takingLock, type At, type Db, type Sql, type SqlExecutor } from '@runplane/database';
 import { feedStreams } from '@runplane/outbox';
+import type { RunnerBatch } from './append-batch.sql';
+import { appendCoalescer, appendedEvents } from './append-coalescer';
 import { runClosed } from './create-command';
 import { leaseLost } from './heartbeat';
 import { recordRefusalAfter } from './record-refusal';
 import { runNotFound } from './require';
-import { findProducerState, listUnknownCommands } from './producer.sql';
+import { findProducerState, listUnknownCommands, type ProducerState } from './producer.sql';
 import { Appended, appendStatement, listBatchEvents, type StorableEvent } from './run-event.sql';
 import { storableRunnerEvents } from './run-event-input';
 import { runStream, type RunKey } from './run.sql';
@@ -41,30 +43,32 @@ export async function appendRunEvents(
   { tenantId, runId, ...input }: RunKey & Omit<AppendEvents, 'events'> & { events: readonly NewRunEvent[] },
 ): Promise<AppendedEvents> {
   const { epoch, producerSequence, events } = parseInput(AppendEvents, input);
-  const key = { tenantId, runId };
-  const batch: RunnerBatch = { ...key, epoch, sequence: producerSequence, events: storableRunnerEvents(events) };
+  const batch: RunnerBatch = { tenantId, runId, epoch, sequence: producerSequence, ...storableRunnerEvents(events) };
+  if (isTx(at) || !at.options.coalesce) return appendAlone(at, batch);
+  return appendCoalescer(at, { alone: appendAlone, refused: appendRefused }).run(batch);
+}
+
+/** The append of one call by a statement of its own, which waits for the run. */
+async function appendAlone(at: At, batch: RunnerBatch): Promise<AppendedEvents> {
+  const { tenantId, runId } = batch;
   if (isTx(at)) takingLock(at, 'run', `${tenantId}/${runId}`);
   for (let look = 1; look <= LOOKS_MAX; look += 1) {
     const appended = await maybeRow(executorOf(at), Appended, runnerAppend(batch, isTx(at) ? at.feed.value : 0n));
     if (appended !== undefined) {
-      for (const stream of [runStream(key), ...feedStreams(tenantId)]) announce(at, stream);
-      return {
-        firstSeq: appended.lastSeq - batch.events.length + 1,
-        lastSeq: appended.lastSeq,
-        eventIds: batch.events.map((event) => event.id),
-        replayed: false,
-      };
+      for (const stream of [runStream(batch), ...feedStreams(tenantId)]) announce(at, stream);
+      return appendedEvents(batch, appended.lastSeq);
     }
-    const replay = await explainRefusal(at, batch);
+    const run = await findProducerState(executorOf(at), batch);
+    if (run === undefined) throw runNotFound(runId);
+    const replay = await explainRefusal(at, batch, run);
     if (replay !== undefined) return replay;
   }
   throw new TransactionConflict(`Run ${runId} changed at every look: repeat the call.`, { attempts: LOOKS_MAX });
 }
 
-interface RunnerBatch extends RunKey {
-  readonly epoch: number;
-  readonly sequence: number | undefined;
-  readonly events: readonly StorableEvent[];
+/** The answer to a call that the guards refused in a batch. */
+async function appendRefused(db: Db, batch: RunnerBatch, run: ProducerState): Promise<AppendedEvents> {
+  return (await explainRefusal(db, batch, run)) ?? appendAlone(db, batch);
 }
 
 /** The append under a runner's guards: its epoch, an open run, the next producer sequence, commands of this run. */
@@ -91,11 +95,9 @@ const commandIdsOf = (events: readonly StorableEvent[]): string[] => [
 ];
 
 /** Says why the guards refused, or answers a repeated batch; undefined: look again, nothing stands in the way any more. */
-async function explainRefusal(at: At, batch: RunnerBatch): Promise<AppendedEvents | undefined> {
+async function explainRefusal(at: At, batch: RunnerBatch, run: ProducerState): Promise<AppendedEvents | undefined> {
   const on = executorOf(at);
   const { runId, epoch, sequence } = batch;
-  const run = await findProducerState(on, batch);
-  if (run === undefined) throw runNotFound(runId);
   if (run.claimEpoch !== epoch) {
     await recordRefusalAfter(at, { ...batch, phase: 'stale-writer-refused', source: 'event-append' });
     throw leaseLost({ runId, epoch, currentEpoch: run.claimEpoch });

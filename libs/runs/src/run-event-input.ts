@@ -29,11 +29,11 @@ export function storableRunnerEvent({ type, payload }: NewRunEvent): StorableEve
 }
 
 /** The same for a batch, whose texts together stay below the limit of a call. */
-export function storableRunnerEvents(events: readonly NewRunEvent[]): StorableEvent[] {
+export function storableRunnerEvents(events: readonly NewRunEvent[]): { events: StorableEvent[]; bytes: number } {
   const batch = events.map(storableRunnerEvent);
   const bytes = batch.reduce((sum, event) => sum + utf8Bytes(event.payloadText), 0);
   if (bytes > APPEND_BYTES_MAX) {
     throw new PayloadTooLarge(`The events of one call have ${bytes} bytes: send them in several calls.`, { bytesMax: APPEND_BYTES_MAX });
   }
-  return batch;
+  return { events: batch, bytes };
 }

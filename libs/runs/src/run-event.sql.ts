@@ -60,9 +60,10 @@ export function appendStatement(
     SELECT last_event_seq::text AS "lastSeq" FROM r`;
 }
 
-const INTO_LOG = sql`INSERT INTO runplane.run_events
+export const INTO_LOG = sql`INSERT INTO runplane.run_events
   (tenant_id, run_id, seq, id, type, payload, command_id, tool_call_id, is_output, producer_epoch, producer_seq, created_at)`;
-const RUN_COLUMNS = sql`r.last_tx AS tx, r.shard, r.partition_key, r.tenant_id, 'run'::runplane.outbox_stream AS stream, r.id AS stream_id,
+/** What an outbox row takes from its run, for a relation `r` that returns these columns. */
+export const RUN_COLUMNS = sql`r.last_tx AS tx, r.shard, r.partition_key, r.tenant_id, 'run'::runplane.outbox_stream AS stream, r.id AS stream_id,
   r.project_id, r.session_id, r.id AS run_id, r.now AS created_at`;
 
 /** A longer payload does not travel twice. */

@@ -1,0 +1,222 @@
+import { DatabaseUnavailable, LockTimeout, OutcomeUnknown, TransactionConflict } from '@runplane/contracts';
+import { Coalescer, type Verdict } from './coalescer';
+
+// Who goes when, and who is told what. What the statements do is tested with PostgreSQL, in libs/runs.
+
+interface Call {
+  readonly name: string;
+  readonly lane: string;
+  readonly repeatable: boolean;
+}
+/** `a1` is a call of lane a, `a1*` one that may be repeated. */
+const call = (text: string): Call => ({ name: text.slice(0, 2), lane: text.charAt(0), repeatable: text.endsWith('*') });
+const tick = () => new Promise((resolve) => setTimeout(resolve, 1));
+
+/** A coalescer whose statements end when the test says so; `log` tells what was sent. */
+function staged({ callsMax = 100, aloneMax = 1 } = {}) {
+  const log: string[] = [];
+  const open: { readonly what: string; readonly names: string[]; end(error?: unknown, busy?: string): void }[] = [];
+  const send = <T>(kind: string, calls: readonly Call[], answer: (busy: string) => T): Promise<T> =>
+    new Promise((resolve, reject) => {
+      const names = calls.map(({ name }) => name);
+      const what = `${kind} ${names.join(' ')}`;
+      log.push(what);
+      open.push({ what, names, end: (error, busy = '') => (error === undefined ? resolve(answer(busy)) : reject(error as Error)) });
+    });
+  const coalescer = new Coalescer<Call, string>({
+    describe: ({ lane }) => ({ lane, single: undefined, rows: 1, bytes: 1 }),
+    together: (calls) =>
+      send('together', calls, (busy) =>
+        calls.map(({ name, lane }): Verdict<string> => (busy.includes(lane) ? { kind: 'busy' } : { kind: 'answer', answer: name })),
+      ),
+    alone: (each) => send('alone', [each], () => each.name),
+    isRepeatable: ({ repeatable }) => repeatable,
+    queue: { callsMax, bytesMax: 1_000 },
+    batch: { callsMax: 100, rowsMax: 100, bytesMax: 100 },
+    aloneMax,
+  });
+  const answers: Record<string, string> = {};
+  const run = (texts: string): void => {
+    for (const each of texts.split(' ').map(call)) {
+      coalescer.run(each).then(
+        (answer) => (answers[each.name] = answer),
+        (error: { code?: string; message: string }) => (answers[each.name] = error.code ?? error.message),
+      );
+    }
+  };
+  /** Ends the oldest statement under way. */
+  const end = async (error?: unknown, busy?: string): Promise<void> => {
+    open.shift()?.end(error, busy);
+    await tick();
+  };
+  const untilIdle = async (): Promise<void> => {
+    while (open.length > 0) await end();
+  };
+  return { coalescer, run, end, untilIdle, log, answers };
+}
+
+/** As PostgreSQL refuses a statement. */
+const refusal = (code: string) => Object.assign(new Error(`refused with ${code}`), { code, severity: 'ERROR' });
+
+test('a call that finds nothing under way runs at once by itself, whatever comes behind it goes together', async () => {
+  const { run, untilIdle, log, answers } = staged();
+  run('a1');
+  expect(log).toEqual(['alone a1']);
+  run('b1 c1');
+  expect(log).toEqual(['alone a1']); // others of this turn of the event loop may join
+  run('d1');
+  await tick();
+  expect(log).toEqual(['alone a1', 'together b1 c1', 'together d1']);
+  await untilIdle();
+  expect(answers).toEqual({ a1: 'a1', b1: 'b1', c1: 'c1', d1: 'd1' });
+});
+
+test('two batches are under way at most, and share what there is', async () => {
+  const { run, end, log, coalescer } = staged();
+  run('z1');
+  run('a1 b1 c1 d1');
+  await tick();
+  run('e1 f1 g1 h1 i1 j1');
+  await tick();
+  expect(log.slice(1)).toEqual(['together a1 b1', 'together c1 d1']);
+  await end(); // z1 alone has no share in the two
+  expect(log).toHaveLength(3);
+  await end();
+  expect(log[3]).toBe('together e1 f1 g1 h1');
+  expect(coalescer.stats).toMatchObject({ batches: 3, calls: 9, alone: 1, waiting: 2, waitingBytes: 2 });
+});
+
+test('calls of one lane do not overtake each other', async () => {
+  const { run, end, log } = staged();
+  run('a1 a2 b1');
+  await tick();
+  expect(log).toEqual(['alone a1', 'together b1']);
+  await end();
+  expect(log.at(-1)).toBe('together a2');
+});
+
+test('a busy lane is tried twice together, then alone, beside the batches', async () => {
+  const { run, end, untilIdle, log, answers } = staged();
+  run('z1');
+  run('a1 a2 b1');
+  await tick();
+  await end(); // z1
+  await end(undefined, 'a');
+  expect(answers).toEqual({ z1: 'z1' });
+  expect(log.slice(1)).toEqual(['together a1 a2', 'together b1', 'together a1 a2']);
+  await end(); // b1
+  await end(undefined, 'a');
+  expect(log.at(-1)).toBe('alone a1');
+  run('c1 d1');
+  await tick();
+  expect(log.slice(-2)).toEqual(['alone a1', 'together c1 d1']);
+  await untilIdle();
+  expect(log.at(-1)).toBe('together a2');
+  expect(answers).toEqual({ z1: 'z1', a1: 'a1', a2: 'a2', b1: 'b1', c1: 'c1', d1: 'd1' });
+});
+
+test('calls that have waited for a lock as long as the one before them are told so with it; a later one tries again', async () => {
+  const { run, end, untilIdle, answers } = staged();
+  run('a1 a2 a3');
+  await tick();
+  run('a4');
+  await end(new LockTimeout());
+  await untilIdle();
+  expect(answers).toEqual({ a1: 'lock_timeout', a2: 'a2', a3: 'a3', a4: 'a4' }); // none was there when a1 began
+
+  run('b1 b2 c1');
+  await tick();
+  await end(); // b1
+  await end(); // c1
+  await end(undefined, 'b');
+  await end(undefined, 'b');
+  run('b3');
+  await end(new LockTimeout()); // b2, alone
+  await untilIdle();
+  expect(answers).toMatchObject({ b1: 'b1', b2: 'lock_timeout', b3: 'b3' });
+});
+
+describe('a batch that fails as a whole', () => {
+  const together = async () => {
+    const stage = staged();
+    stage.run('z1');
+    stage.run('a1* b1');
+    await tick();
+    stage.run('c1*');
+    await stage.end(); // z1
+    return stage; // under way: a1, b1
+  };
+
+  it('is repeated call by call when PostgreSQL refused it', async () => {
+    for (const error of [refusal('23505'), new TransactionConflict('deadlock', { attempts: 1 }, { cause: refusal('40P01') })]) {
+      const { end, untilIdle, log, answers } = await together();
+      await end(error);
+      expect(log.slice(-1)).toEqual(['alone a1']);
+      await untilIdle();
+      expect(answers).toEqual({ z1: 'z1', a1: 'a1', b1: 'b1', c1: 'c1' });
+    }
+  });
+
+  it('gives each call the reason when it would fare no better alone', async () => {
+    const { end, untilIdle, log, answers } = await together();
+    await end(new DatabaseUnavailable(undefined, { cause: refusal('57P03') }));
+    expect(answers).toMatchObject({ a1: 'database_unavailable' });
+    await untilIdle();
+    expect(log.filter((what) => what.startsWith('alone'))).toEqual(['alone z1']);
+  });
+
+  it('gives each call a mistake of ours, and repeats nothing that may be committed', async () => {
+    const { end, untilIdle, answers, log } = await together();
+    await end(new Error('a row does not have the shape'));
+    await untilIdle();
+    expect(answers).toMatchObject({ a1: 'a row does not have the shape', c1: 'c1' });
+    expect(log.filter((what) => what.includes('a1'))).toHaveLength(1);
+  });
+
+  it('repeats after a lost connection what may be repeated, and says of the rest that nobody knows', async () => {
+    const { run, end, untilIdle, answers, log } = staged();
+    run('z1');
+    run('a1* b1');
+    await tick();
+    await end();
+    await end(new OutcomeUnknown()); // a1
+    await end(new OutcomeUnknown()); // b1
+    await untilIdle();
+    expect(answers).toEqual({ z1: 'z1', a1: 'a1', b1: 'outcome_unknown' });
+    expect(log.filter((what) => what.includes('a1'))).toHaveLength(2);
+  });
+
+  it('does not say "nothing was written" of a call whose first try nobody knows of', async () => {
+    const { run, end, answers } = staged();
+    run('z1');
+    run('a1*');
+    await tick();
+    await end();
+    await end(new OutcomeUnknown());
+    await end(new DatabaseUnavailable());
+    expect(answers).toEqual({ z1: 'z1', a1: 'outcome_unknown' });
+  });
+});
+
+test('more than may wait is refused, and was not begun', async () => {
+  const { run, untilIdle, answers, log, coalescer } = staged({ callsMax: 2 });
+  run('z1 a1 b1 c1');
+  await untilIdle();
+  expect(answers).toEqual({ z1: 'z1', a1: 'a1', b1: 'b1', c1: 'backlog_full' });
+  expect(log.join(' ')).not.toContain('c1');
+  expect(coalescer.stats).toMatchObject({ refused: 1, waiting: 0, waitingBytes: 0 });
+});
+
+test('closing carries out what waits and refuses what comes later', async () => {
+  const { run, untilIdle, answers, coalescer } = staged();
+  run('z1 a1 b1');
+  let closed = false;
+  const closing = coalescer.close().then(() => (closed = true));
+  run('c1');
+  await tick();
+  expect(closed).toBe(false);
+  await untilIdle();
+  await closing;
+  await coalescer.close();
+  expect(answers).toEqual({ z1: 'z1', a1: 'a1', b1: 'b1', c1: 'shutting_down' });
+});

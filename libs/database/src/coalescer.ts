@@ -1,0 +1,225 @@
+import { BacklogFull, isDomainError, OutcomeUnknown, ShuttingDown } from '@runplane/contracts';
+import { CallQueue, type BatchBounds, type Bounds, type QueuedCall } from './call-queue';
+import { sqlStateOf } from './sql-state';
+
+// Calls that arrive together in one process share one statement: the start of a statement and its commit cost more than its rows. Nobody waits
+// for a clock: a call that finds nothing under way runs at once by itself; while something is under way calls gather, and go together as
+// soon as a batch may start. So the batches are as large as the load makes them.
+//
+// At most `BATCHES_MAX` are under way. A call whose rows somebody else holds (busy) goes into the next batch, then alone, on a connection of
+// its own, by the statement that waits. What was answered is committed; what was refused for lack of room was never begun.
+
+/** What became of one call of a batch. A promise is not waited for: the call is over for its lane, only its answer needs another look. */
+export type Verdict<Answer> = { kind: 'answer'; answer: Answer | Promise<Answer> } | { kind: 'busy' };
+
+/** How calls of one kind are carried out. */
+export interface CoalescedWork<Call, Answer> {
+  describe(call: Call): QueuedCall;
+  /** One statement or transaction for all: a verdict per call, in order. Fails only as a whole, with nothing written (or nothing known). */
+  together(calls: readonly Call[]): Promise<readonly Verdict<Answer>[]>;
+  /** One call by itself; waits for locks. */
+  alone(call: Call): Promise<Answer>;
+  /** True when the call may be sent again after a connection broke under it, without being carried out twice. */
+  isRepeatable(call: Call): boolean;
+  readonly queue: Bounds;
+  readonly batch: BatchBounds;
+  /** How many calls may wait for locks at a time, each on a connection. */
+  readonly aloneMax: number;
+}
+
+export interface CoalescerStats {
+  readonly batches: number;
+  readonly calls: number;
+  /** Calls that were carried out by themselves. */
+  readonly alone: number;
+  readonly busy: number;
+  readonly refused: number;
+  readonly waiting: number;
+  readonly waitingBytes: number;
+}
+
+/** While one batch is on the server, the next one is built and sent; a third would only make them smaller. */
+const BATCHES_MAX = 2;
+const LOST_REPEATS_MAX = 2;
+
+interface Waiting<Call, Answer> extends QueuedCall {
+  readonly call: Call;
+  /** How often a connection broke under it. */
+  lost: number;
+  readonly resolve: (answer: Answer | Promise<Answer>) => void;
+  readonly reject: (error: unknown) => void;
+}
+
+export class Coalescer<Call, Answer> {
+  readonly #work: CoalescedWork<Call, Answer>;
+  readonly #queue: CallQueue<Waiting<Call, Answer>>;
+  readonly #counts = { batches: 0, calls: 0, alone: 0, busy: 0, refused: 0 };
+  #batchesUnderWay = 0;
+  #callsTogether = 0;
+  #aloneUnderWay = 0;
+  #flushing = false;
+  #closing: { readonly promise: Promise<void>; readonly done: () => void } | undefined;
+
+  constructor(work: CoalescedWork<Call, Answer>) {
+    this.#work = work;
+    this.#queue = new CallQueue(work.queue, work.batch);
+  }
+
+  get stats(): CoalescerStats {
+    return { ...this.#counts, waiting: this.#queue.calls, waitingBytes: this.#queue.bytes };
+  }
+
+  /** Carries out a call. Errors: those of the call; BacklogFull, ShuttingDown: it was not begun. */
+  run(call: Call): Promise<Answer> {
+    return new Promise((resolve, reject) => {
+      if (this.#closing !== undefined) throw new ShuttingDown();
+      const { lane, single, rows, bytes } = this.#work.describe(call);
+      const waiting: Waiting<Call, Answer> = { lane, single, rows, bytes, call, lost: 0, resolve, reject };
+      if (this.#isIdle) {
+        this.#queue.begin(waiting);
+        void this.#runAlone(waiting);
+      } else if (this.#queue.add(waiting)) {
+        this.#flushSoon();
+      } else {
+        this.#counts.refused += 1;
+        const { callsMax, bytesMax } = this.#work.queue;
+        throw new BacklogFull('More calls wait for the database than this process may hold: repeat the call.', { callsMax, bytesMax });
+      }
+    });
+  }
+
+  /** Carries out what waits; later calls are refused. Repeat: safe. */
+  close(): Promise<void> {
+    if (this.#closing === undefined) {
+      let done: () => void = () => undefined;
+      const promise = new Promise<void>((resolve) => (done = resolve));
+      this.#closing = { promise, done };
+    }
+    this.#endClosing();
+    return this.#closing.promise;
+  }
+
+  get #isIdle(): boolean {
+    return this.#queue.calls === 0 && this.#batchesUnderWay === 0 && this.#aloneUnderWay === 0;
+  }
+
+  #endClosing(): void {
+    if (this.#isIdle) this.#closing?.done();
+  }
+
+  /** Not at once: whoever is answered in this turn of the event loop, or has its request read in it, can still join. */
+  #flushSoon(): void {
+    if (this.#flushing || !(this.#mayStartBatch || this.#mayStartAlone)) return;
+    this.#flushing = true;
+    setImmediate(() => {
+      this.#flushing = false;
+      this.#flush();
+    });
+  }
+
+  get #mayStartBatch(): boolean {
+    return this.#batchesUnderWay < BATCHES_MAX && this.#queue.hasBatch;
+  }
+
+  get #mayStartAlone(): boolean {
+    return this.#aloneUnderWay < this.#work.aloneMax && this.#queue.hasAlone;
+  }
+
+  #flush(): void {
+    while (this.#mayStartAlone) void this.#runAlone(this.#queue.takeAlone());
+    while (this.#mayStartBatch) {
+      // An equal share each: a small batch beside a large one would come back again and again before the large one is done.
+      const share = Math.ceil((this.#queue.calls + this.#callsTogether) / BATCHES_MAX);
+      void this.#runTogether(this.#queue.takeBatch(share));
+    }
+  }
+
+  async #runAlone(waiting: Waiting<Call, Answer>): Promise<void> {
+    this.#aloneUnderWay += 1;
+    this.#counts.calls += 1;
+    this.#counts.alone += 1;
+    const behind = this.#queue.callsOf(waiting.lane);
+    try {
+      waiting.resolve(await this.#work.alone(waiting.call));
+    } catch (error) {
+      waiting.reject(lostBefore(waiting, error));
+      // They have waited for the same lock as long: to make each wait again, one after the other, would keep the last one for minutes.
+      const waitedAsLong = isDomainError(error) && error.code === 'lock_timeout' ? this.#queue.withdraw(waiting.lane, behind) : [];
+      for (const next of waitedAsLong) next.reject(lostBefore(next, error));
+    }
+    this.#aloneUnderWay -= 1;
+    this.#queue.end(waiting.lane);
+    this.#goOn();
+  }
+
+  async #runTogether(batch: readonly Waiting<Call, Answer>[]): Promise<void> {
+    this.#batchesUnderWay += 1;
+    this.#callsTogether += batch.length;
+    this.#counts.batches += 1;
+    this.#counts.calls += batch.length;
+    let after: After<Waiting<Call, Answer>>;
+    try {
+      after = this.#answer(batch, await this.#work.together(batch.map(({ call }) => call)));
+    } catch (error) {
+      after = await this.#afterFailure(batch, error);
+    }
+    this.#batchesUnderWay -= 1;
+    this.#callsTogether -= batch.length;
+    for (const lane of new Set(batch.map((waiting) => waiting.lane))) {
+      const back = after.back.length === 0 ? after.back : after.back.filter((waiting) => waiting.lane === lane);
+      this.#queue.end(lane, back, { busy: after.busy && back.length > 0 });
+    }
+    this.#goOn();
+  }
+
+  #goOn(): void {
+    this.#flushSoon();
+    this.#endClosing();
+  }
+
+  #answer(batch: readonly Waiting<Call, Answer>[], verdicts: readonly Verdict<Answer>[]): After<Waiting<Call, Answer>> {
+    const busy = batch.filter((waiting, i) => {
+      const verdict = verdicts[i];
+      if (verdict === undefined) waiting.reject(new Error('a call got no verdict'));
+      else if (verdict.kind === 'answer') waiting.resolve(verdict.answer);
+      return verdict?.kind === 'busy';
+    });
+    this.#counts.busy += busy.length;
+    return { back: busy, busy: true };
+  }
+
+  /** Nobody has an answer: each call gets its own, goes into the next batch, or is told what is known. */
+  async #afterFailure(batch: readonly Waiting<Call, Answer>[], error: unknown): Promise<After<Waiting<Call, Answer>>> {
+    const again: Waiting<Call, Answer>[] = [];
+    if (isDomainError(error) && error.code === 'outcome_unknown') {
+      for (const waiting of batch) {
+        waiting.lost += 1;
+        if (this.#work.isRepeatable(waiting.call) && waiting.lost <= LOST_REPEATS_MAX) again.push(waiting);
+        else waiting.reject(error);
+      }
+    } else if (sqlStateOf(error) === undefined || (isDomainError(error) && error.code !== 'transaction_conflict')) {
+      // No room, no server, no lock on a table: each by itself would fare no better. Or a mistake in the code behind the commit.
+      for (const waiting of batch) waiting.reject(lostBefore(waiting, error));
+    } else {
+      // PostgreSQL has refused the statement: it is not known for which call. Each lane in its order.
+      const lanes = new Map<string, Waiting<Call, Answer>[]>();
+      for (const waiting of batch) lanes.set(waiting.lane, [...(lanes.get(waiting.lane) ?? []), waiting]);
+      for (const lane of lanes.values()) {
+        for (const waiting of lane) await this.#work.alone(waiting.call).then(waiting.resolve, waiting.reject);
+      }
+    }
+    return { back: again, busy: false };
+  }
+}
+
+interface After<W> {
+  /** Calls that go into the next batch. */
+  readonly back: readonly W[];
+  /** True when they go back because others hold their lanes. */
+  readonly busy: boolean;
+}
+
+/** "Nothing was written" does not hold for a call whose first try is not known to have failed. */
+function lostBefore({ lost }: { lost: number }, error: unknown): unknown {
+  return lost > 0 && isDomainError(error) && error.failureKind === 'infra-failed' ? new OutcomeUnknown(undefined, { cause: error }) : error;
+}
