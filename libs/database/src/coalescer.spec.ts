@@ -15,13 +15,13 @@ const tick = () => new Promise((resolve) => setTimeout(resolve, 1));
 /** A coalescer whose statements end when the test says so; `log` tells what was sent. */
 function staged({ callsMax = 100, aloneMax = 1 } = {}) {
   const log: string[] = [];
-  const open: { readonly what: string; readonly names: string[]; end(error?: unknown, busy?: string): void }[] = [];
+  const open: { readonly what: string; readonly names: string[]; end(error?: Error, busy?: string): void }[] = [];
   const send = <T>(kind: string, calls: readonly Call[], answer: (busy: string) => T): Promise<T> =>
     new Promise((resolve, reject) => {
       const names = calls.map(({ name }) => name);
       const what = `${kind} ${names.join(' ')}`;
       log.push(what);
-      open.push({ what, names, end: (error, busy = '') => (error === undefined ? resolve(answer(busy)) : reject(error as Error)) });
+      open.push({ what, names, end: (error, busy = '') => (error === undefined ? resolve(answer(busy)) : reject(error)) });
     });
   const coalescer = new Coalescer<Call, string>({
     describe: ({ lane }) => ({ lane, single: undefined, rows: 1, bytes: 1 }),
@@ -45,7 +45,7 @@ function staged({ callsMax = 100, aloneMax = 1 } = {}) {
     }
   };
   /** Ends the oldest statement under way. */
-  const end = async (error?: unknown, busy?: string): Promise<void> => {
+  const end = async (error?: Error, busy?: string): Promise<void> => {
     open.shift()?.end(error, busy);
     await tick();
   };
@@ -83,7 +83,7 @@ test('two batches are under way at most, and share what there is', async () => {
   expect(log).toHaveLength(3);
   await end();
   expect(log[3]).toBe('together e1 f1 g1 h1');
-  expect(coalescer.stats).toMatchObject({ batches: 3, calls: 9, alone: 1, waiting: 2, waitingBytes: 2 });
+  expect(coalescer.stats).toMatchObject({ calls: 11, batches: 3, together: 8, alone: 1, waiting: 2, waitingBytes: 2 });
 });
 
 test('calls of one lane do not overtake each other', async () => {

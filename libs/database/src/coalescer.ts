@@ -28,11 +28,16 @@ export interface CoalescedWork<Call, Answer> {
 }
 
 export interface CoalescerStats {
-  readonly batches: number;
+  /** Whatever became of them. */
   readonly calls: number;
-  /** Calls that were carried out by themselves. */
+  readonly batches: number;
+  /** Calls in batches; one that was busy or lost its connection counts with each. */
+  readonly together: number;
+  /** Calls by themselves. */
   readonly alone: number;
+  /** Calls that were put back because somebody else held their rows. */
   readonly busy: number;
+  /** Calls for which there was no room. */
   readonly refused: number;
   readonly waiting: number;
   readonly waitingBytes: number;
@@ -53,7 +58,7 @@ interface Waiting<Call, Answer> extends QueuedCall {
 export class Coalescer<Call, Answer> {
   readonly #work: CoalescedWork<Call, Answer>;
   readonly #queue: CallQueue<Waiting<Call, Answer>>;
-  readonly #counts = { batches: 0, calls: 0, alone: 0, busy: 0, refused: 0 };
+  readonly #counts = { calls: 0, batches: 0, together: 0, alone: 0, busy: 0, refused: 0 };
   #batchesUnderWay = 0;
   #callsTogether = 0;
   #aloneUnderWay = 0;
@@ -75,6 +80,7 @@ export class Coalescer<Call, Answer> {
       if (this.#closing !== undefined) throw new ShuttingDown();
       const { lane, single, rows, bytes } = this.#work.describe(call);
       const waiting: Waiting<Call, Answer> = { lane, single, rows, bytes, call, lost: 0, resolve, reject };
+      this.#counts.calls += 1;
       if (this.#isIdle) {
         this.#queue.begin(waiting);
         void this.#runAlone(waiting);
@@ -136,7 +142,6 @@ export class Coalescer<Call, Answer> {
 
   async #runAlone(waiting: Waiting<Call, Answer>): Promise<void> {
     this.#aloneUnderWay += 1;
-    this.#counts.calls += 1;
     this.#counts.alone += 1;
     const behind = this.#queue.callsOf(waiting.lane);
     try {
@@ -156,7 +161,7 @@ export class Coalescer<Call, Answer> {
     this.#batchesUnderWay += 1;
     this.#callsTogether += batch.length;
     this.#counts.batches += 1;
-    this.#counts.calls += batch.length;
+    this.#counts.together += batch.length;
     let after: After<Waiting<Call, Answer>>;
     try {
       after = this.#answer(batch, await this.#work.together(batch.map(({ call }) => call)));
