@@ -7,7 +7,13 @@ import { type Client, createClient } from '@runplane/client';
 import { type AdmittedTurn, BackendProfiles, type ProcessJob, type Run, SCOPES } from '@runplane/contracts';
 import { checkStore, ensureTenant, sql } from '@runplane/database';
 import { useDatabase } from '@runplane/database/testing';
-import { createKubernetesLauncher, type Launcher, type LaunchFailed, type LaunchRequest, reconcileRunnerJobsOnce } from '@runplane/runs';
+import {
+  createKubernetesLauncher,
+  type KubernetesLauncher,
+  type LaunchFailed,
+  type LaunchRequest,
+  reconcileRunnerJobsOnce,
+} from '@runplane/runs';
 import { ApiProcess, freePort } from '../support/api-process';
 import { type Disturbance, KubernetesApiServer } from '../support/kubernetes-api';
 import type { StoredObject } from '../support/kubernetes-schema';
@@ -90,7 +96,7 @@ const jobNamed = (name: string) => cluster.jobs().find(({ metadata }) => metadat
 
 describe('the Kubernetes launcher', () => {
   const stopping = new AbortController();
-  let launcher: Required<Launcher>;
+  let launcher: KubernetesLauncher;
   let tokens = 0;
 
   const connect = (over: { signal?: AbortSignal; requestTimeoutMs?: number; kubeconfig?: string } = {}) =>
@@ -303,7 +309,7 @@ describe('runs in a cluster', () => {
   const pods: ChildProcess[] = [];
   let api: ApiProcess;
   let client: Client;
-  let launcher: Launcher;
+  let launcher: KubernetesLauncher;
   let turns = 0;
   /** Runs whose pods never start: their image cannot be pulled. */
   let isStuck: (job: StoredObject) => boolean = () => false;
@@ -425,12 +431,29 @@ describe('runs in a cluster', () => {
     const [again, never] = await Promise.all([startTurn({ onRunnerLost: 'requeue' }), startTurn()]);
     for (const turn of [again, never]) cluster.removeJob(await dispatchedJob(turn));
     isStuck = () => false;
+    cluster.disturb = () => ({ status: 404, message: 'the server could not find the requested resource' });
+    expect(await reconcile()).toMatchObject({ changed: 0 }); // a server that knows nothing yet has not said that a Job is gone
+    cluster.disturb = () => undefined;
 
     await reconcile();
 
     expect(await ended(never)).toMatchObject({ status: 'failed', failure: { kind: 'runner-lost' } });
     expect(await ended(again)).toMatchObject({ status: 'completed' });
     expect(await phases(again)).toEqual(expect.arrayContaining(['runner-dispatch-lost', 'run-requeued']));
+  });
+
+  it('wait as long as the API asks for', async () => {
+    cluster.disturb = ({ path: at }) => (at.endsWith('/jobs') ? { status: 429, retryAfter: '200' } : undefined);
+    const turn = await startTurn();
+
+    const intent = await until('the launch is put off', async () => {
+      const found = await client.getDispatchIntent(turn.command.id);
+      return found.state === 'retry' && found;
+    });
+
+    expect(Date.parse(intent.readyAt) - Date.now()).toBeGreaterThan(150_000);
+    expect(intent.lastError).toContain('429');
+    await client.cancelRun(turn.run.id, {});
   });
 
   it('leave no Job behind: one whose run has ended is removed after its grace', async () => {

@@ -163,7 +163,7 @@ export class KubernetesApiServer {
     if (kind !== 'Job') return failure(403, 'Forbidden', 'secrets is forbidden: only create is granted');
     if (target === 'GET') return this.list(namespace, request.query);
     const job = this.objects.get(keyOf(kind, namespace, name ?? ''));
-    if (job === undefined) return failure(404, 'NotFound', `jobs.batch "${name}" not found`);
+    if (job === undefined) return failure(404, 'NotFound', `jobs.batch "${name}" not found`, name);
     if (target === 'GET one') return { status: 200, body: job };
     return target === 'DELETE one' ? this.delete(job, request) : failure(405, 'MethodNotAllowed', target);
   }
@@ -229,8 +229,9 @@ export class KubernetesApiServer {
 
 const keyOf = (kind: Kind, namespace: string, name: string): string => `${kind}/${namespace}/${name}`;
 
-function failure(code: number, reason: string, message: string): Answer {
-  return { status: code, body: { apiVersion: 'v1', kind: 'Status', metadata: {}, status: 'Failure', code, reason, message } };
+function failure(code: number, reason: string, message: string, name?: string): Answer {
+  const details = name === undefined ? {} : { details: { name } };
+  return { status: code, body: { apiVersion: 'v1', kind: 'Status', metadata: {}, status: 'Failure', code, reason, message, ...details } };
 }
 
 function disturbed({ status, message = 'disturbed', reason = 'Disturbed', retryAfter }: Exclude<Disturbance, string>): Answer {

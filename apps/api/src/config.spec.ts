@@ -45,6 +45,21 @@ describe('the configuration', () => {
     await rm(dir, { recursive: true });
   });
 
+  test('of a profile that launches Jobs needs to know the way from pods to the API, and from the API to the cluster', async () => {
+    const dir = await mkdtemp(path.join(os.tmpdir(), 'runplane-config-'));
+    const file = path.join(dir, 'backends.json');
+    const kubernetes = { namespace: 'agents', image: 'agent:1' };
+    await writeFile(file, JSON.stringify({ agent: { command: ['agent'], launcher: 'kubernetes', kubernetes } }));
+    const env = { RUNPLANE_BACKENDS_FILE: file, RUNPLANE_PUBLIC_URL: 'http://api.example', RUNPLANE_KUBECONFIG: 'kubeconfig' };
+
+    await expect(readConfig(env)).resolves.toMatchObject({ kubeconfig: 'kubeconfig', backends: { agent: { kubernetes } } });
+    await expect(readConfig({ ...env, RUNPLANE_PUBLIC_URL: '' })).rejects.toThrow('RUNPLANE_PUBLIC_URL');
+    await expect(readConfig({ ...env, RUNPLANE_KUBECONFIG: '' })).rejects.toThrow('RUNPLANE_KUBECONFIG');
+    await expect(readConfig({ ...env, RUNPLANE_KUBECONFIG: '', KUBERNETES_SERVICE_HOST: '10.0.0.1' })).resolves.toBeDefined();
+    await expect(readConfig({ ...env, RUNPLANE_KUBECONFIG: '', RUNPLANE_DISPATCH: 'off' })).resolves.toBeDefined();
+    await rm(dir, { recursive: true });
+  });
+
   test('is described in docs/configuration.md, each variable', async () => {
     const docs = await readFile(path.join(__dirname, '../../../docs/configuration.md'), 'utf8');
     const described = [...docs.matchAll(/^\| `([A-Z_]+)` \|/gm)].map(([, name]) => name);

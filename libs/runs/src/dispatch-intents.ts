@@ -1,11 +1,4 @@
-import {
-  CLAIM_BATCH_ROWS_MAX,
-  DISPATCH_LEASE_MS,
-  freeText,
-  StaleDispatchClaim,
-  type DispatchOutcome,
-  type JsonObject,
-} from '@runplane/contracts';
+import { CLAIM_BATCH_ROWS_MAX, DISPATCH_LEASE_MS, freeText, StaleDispatchClaim, type DispatchOutcome } from '@runplane/contracts';
 import { inTransaction, type Db, type Tx } from '@runplane/database';
 import { closeRun } from './close-run';
 import {
@@ -19,6 +12,7 @@ import {
   type IntentRow,
 } from './dispatch-intent.sql';
 import { lockCommand } from './command.sql';
+import type { LaunchResult } from './launcher';
 import { requireLockedRun } from './require';
 import { appendServerEvents, phase } from './run-event.sql';
 import { lockRunLease } from './run-lease.sql';
@@ -43,7 +37,7 @@ export interface DispatchCompletion {
   readonly outcome: DispatchOutcome;
   readonly activeRunnerId?: string | undefined;
   /** The job that was made or found; absent where a runner was active already. */
-  readonly job?: { readonly launcher: string; readonly jobName: string; readonly result: JsonObject } | undefined;
+  readonly job?: (Pick<LaunchResult, 'jobName' | 'result' | 'place'> & { readonly launcher: string }) | undefined;
 }
 
 /**

@@ -102,6 +102,7 @@ async function launch(launcher: Launcher, run: Run, intent: IntentRow): Promise<
       launcher: kind,
       jobName,
       result,
+      place,
       ended,
     }: LaunchResult = await launcher.launch({
       tenantId: run.tenantId,
@@ -115,7 +116,7 @@ async function launch(launcher: Launcher, run: Run, intent: IntentRow): Promise<
       input: intent.input,
       executionPolicy: run.executionPolicy,
     });
-    return { kind: 'launched', completion: { outcome, job: { launcher: kind ?? launcher.kind, jobName, result } }, ended };
+    return { kind: 'launched', completion: { outcome, job: { launcher: kind ?? launcher.kind, jobName, result, place } }, ended };
   } catch (error) {
     const known = error instanceof LaunchFailed ? error : undefined;
     return {

@@ -29,7 +29,7 @@ export { finishRun } from './finish-run';
 export { createFolderCollector } from './folder-collector';
 export { foldSessionActivityOnce } from './fold-session-activity';
 export { heartbeat } from './heartbeat';
-export { createKubernetesLauncher, type KubernetesLauncherOptions } from './kubernetes-launcher';
+export { createKubernetesLauncher, type KubernetesLauncher, type KubernetesLauncherOptions } from './kubernetes-launcher';
 export { createLauncherByProfile } from './launcher-by-profile';
 export {
   LaunchFailed,

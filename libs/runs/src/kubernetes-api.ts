@@ -1,16 +1,23 @@
 import type { BatchV1Api, CoreV1Api, KubeConfig, V1Job, V1Secret } from '@kubernetes/client-node';
 import { redactError } from '@runplane/contracts';
+import { z } from 'zod';
 
 /** A request that failed. `retryable`: the same request may succeed later; it may also have taken effect. */
 export class KubernetesFailure extends Error {
   readonly status: number | undefined;
+  /** Of the object that the API speaks of. */
+  readonly about: string | undefined;
   readonly retryable: boolean;
   readonly retryAfterMs: number | undefined;
 
-  constructor(message: string, answer: { status?: number | undefined; retryable: boolean; retryAfterMs?: number | undefined }) {
+  constructor(
+    message: string,
+    answer: { status?: number | undefined; about?: string | undefined; retryable: boolean; retryAfterMs?: number | undefined },
+  ) {
     super(message);
     this.name = 'KubernetesFailure';
     this.status = answer.status;
+    this.about = answer.about;
     this.retryable = answer.retryable;
     this.retryAfterMs = answer.retryAfterMs;
   }
@@ -98,7 +105,7 @@ function requestsOf(batch: BatchV1Api, core: CoreV1Api): KubernetesApi {
       ),
 
     readJob: async (namespace, name) => {
-      const job = await judged(batch.readNamespacedJob({ namespace, name }), ({ status }) => isGone(status) && 'gone');
+      const job = await judged(batch.readNamespacedJob({ namespace, name }), (failure) => isGone(failure, name) && 'gone');
       return job === 'gone' ? undefined : job;
     },
 
@@ -115,14 +122,15 @@ function requestsOf(batch: BatchV1Api, core: CoreV1Api): KubernetesApi {
         batch
           .deleteNamespacedJob({ namespace, name, body: { propagationPolicy: 'Background', preconditions: { uid, resourceVersion } } })
           .then(() => 'deleted' as const),
-        ({ status }) => (isGone(status) ? 'gone' : status === 409 && 'changed'),
+        (failure) => (isGone(failure, name) ? 'gone' : failure.status === 409 && 'changed'),
       ),
   };
 }
 
 const namespaceOf = ({ metadata }: V1Job | V1Secret): string => metadata?.namespace ?? 'default';
 const isExists = ({ status }: KubernetesFailure): boolean => status === 409;
-const isGone = (status: number | undefined): boolean => status === 404 || status === 410;
+/** Only the API's word about that very object: a server or proxy that is starting up answers 404 to everything, and nothing is gone. */
+const isGone = ({ status, about }: KubernetesFailure, name: string): boolean => status === 410 || (status === 404 && about === name);
 
 /** What a request answers; a failure that `expected` knows is an answer too (anything but false), every other is thrown. */
 async function judged<T, E = never>(request: Promise<T>, expected: (failure: KubernetesFailure) => E | false): Promise<T | E> {
@@ -150,10 +158,11 @@ function isApiError(error: unknown): error is ApiError {
 function failureOf(error: unknown): KubernetesFailure {
   if (!isApiError(error)) return new KubernetesFailure(`the Kubernetes API did not answer: ${redactError(error)}`, { retryable: true });
   const { code: status, headers } = error;
-  const { reason, message } = statusOf(error.body);
+  const { reason, message, about } = statusOf(error.body);
   const text = redactError(new Error(message ?? 'no reason given'));
   return new KubernetesFailure(`the Kubernetes API has answered ${status}${reason === undefined ? '' : ` ${reason}`}: ${text}`, {
     status,
+    about,
     retryable: isPassing(status, message ?? ''),
     retryAfterMs: retryAfterOf(headers['retry-after']),
   });
@@ -164,16 +173,17 @@ function isPassing(status: number, message: string): boolean {
   return [401, 408, 409, 429].includes(status) || status >= 500 || (status === 403 && message.includes('exceeded quota'));
 }
 
+const Status = z.object({
+  reason: z.string().optional().catch(undefined),
+  message: z.string().optional().catch(undefined),
+  details: z.object({ name: z.string().optional() }).optional().catch(undefined),
+});
+
 /** The API's own `Status` object; a proxy's page is none. */
-function statusOf(body: unknown): { reason?: string | undefined; message?: string | undefined } {
+function statusOf(body: unknown): { reason?: string | undefined; message?: string | undefined; about?: string | undefined } {
   try {
-    const status: unknown = typeof body === 'string' ? JSON.parse(body) : body;
-    if (typeof status !== 'object' || status === null) return {};
-    const text = (key: 'reason' | 'message') => {
-      const value = (status as Record<string, unknown>)[key];
-      return typeof value === 'string' ? value : undefined;
-    };
-    return { reason: text('reason'), message: text('message') };
+    const { reason, message, details } = Status.parse(typeof body === 'string' ? JSON.parse(body) : body);
+    return { reason, message, about: details?.name };
   } catch {
     return {};
   }

@@ -43,6 +43,8 @@ export interface KubernetesLauncherOptions extends KubernetesApiOptions {
   readonly log?: ((message: string) => void) | undefined;
 }
 
+export type KubernetesLauncher = Launcher & Required<Pick<Launcher, 'find' | 'list' | 'remove'>>;
+
 /** One more than a planned job can be tried: each try makes one Job at most. */
 const GENERATIONS_MAX = DISPATCH_ATTEMPTS_MAX + 1;
 const LIST_PAGE = 500;
@@ -59,14 +61,15 @@ type Version = Omit<ReturnType<typeof identityOf>, never>;
  * The order makes a crash at any point harmless: Job → Secret → record. A Job without its Secret waits; the repeat makes it. See
  * docs/adr/0010-kubernetes-jobs.md.
  */
-export async function createKubernetesLauncher(options: KubernetesLauncherOptions): Promise<Required<Launcher>> {
+export async function createKubernetesLauncher(options: KubernetesLauncherOptions): Promise<KubernetesLauncher> {
   const { storeId, backends, log = () => undefined } = options;
   const api = await connectKubernetes(options);
 
   async function launch(request: LaunchRequest): Promise<LaunchResult> {
     const backend = await requireBackend(backends, request.backendProfile);
     const workspacePath = requireWorkspace(request);
-    const { job, runnerId, outcome } = await asLaunch(() => placeJob(api, storeId, request, requirePlacement(backend, request)));
+    const placed = requirePlacement(backend, request);
+    const { job, runnerId, outcome } = await asLaunch(() => placeJob(api, storeId, request, placed));
     const token = await options.issueToken({ ...request, runnerId });
     const runnerJob: ProcessJob = {
       apiUrl: options.apiUrl,
@@ -75,14 +78,15 @@ export async function createKubernetesLauncher(options: KubernetesLauncherOption
       commandId: request.commandId,
       runnerId,
       backend: processBackendOf(backend),
-      workspaceRoot: workspaceRootOf(requirePlacement(backend, request).kubernetes),
+      workspaceRoot: workspaceRootOf(placed.kubernetes),
       workspacePath,
     };
     // It exists when an earlier try came so far, or another one was faster: its content is as good.
     await asLaunch(() => api.createSecret(newSecret(job, storeId, runnerJob)));
     const { namespace, name, uid } = identityOf(job);
     log(`runner ${runnerId} for run ${request.runId} is Job ${namespace}/${name}`);
-    return { outcome, launcher: 'kubernetes', jobName: name, result: { namespace, uid, runnerId } };
+    const { image, serviceAccountName } = placed.kubernetes;
+    return { outcome, jobName: name, result: { namespace, uid, runnerId }, place: { runnerId, namespace, image, serviceAccountName } };
   }
 
   async function find({ jobName, tenantId, runnerJobId, result }: RecordedJob): Promise<ObservedJob> {
@@ -111,7 +115,7 @@ export async function createKubernetesLauncher(options: KubernetesLauncherOption
     }
     return false;
   }
-  return { kind: 'kubernetes', kinds: ['kubernetes'], launch, find, list, remove };
+  return { kind: 'kubernetes', launch, find, list, remove };
 }
 
 type PlacedBackend = BackendProfile & { readonly kubernetes: KubernetesPlacement };

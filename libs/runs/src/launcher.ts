@@ -16,6 +16,14 @@ export interface LaunchRequest {
   readonly maxDurationMs?: number | null | undefined;
 }
 
+/** Where a job runs, for people who look for it. */
+export interface JobPlace {
+  readonly runnerId?: string | undefined;
+  readonly namespace?: string | undefined;
+  readonly image?: string | undefined;
+  readonly serviceAccountName?: string | undefined;
+}
+
 export interface LaunchResult {
   /** `adopted`: an earlier try of this job is alive. */
   readonly outcome: 'created' | 'adopted';
@@ -24,6 +32,8 @@ export interface LaunchResult {
   /** What an operator looks for: a process id, a Job's name. */
   readonly jobName: string;
   readonly result: JsonObject;
+  /** What the record shows besides; absent is unknown. */
+  readonly place?: JobPlace | undefined;
   /** Resolves, with words for people, when what was launched has ended, where this process can tell; rejects never. */
   readonly ended?: Promise<string> | undefined;
 }
@@ -72,8 +82,8 @@ export interface ListedJob extends ObservedJob {
  */
 export interface Launcher {
   readonly kind: string;
-  /** Of whose jobs it can be asked, where it stands for several; otherwise its own. */
-  readonly kinds?: readonly string[] | undefined;
+  /** The launchers that it stands for: whoever asks about jobs asks them. */
+  readonly parts?: readonly Launcher[] | undefined;
   launch(request: LaunchRequest): Promise<LaunchResult>;
   /** What has become of a recorded job. */
   find?(job: RecordedJob): Promise<ObservedJob>;

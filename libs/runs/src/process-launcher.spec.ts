@@ -81,6 +81,18 @@ async function eventually<T>(look: () => Promise<T | undefined>): Promise<T> {
 const jobOf = (pid: number) => eventually(async () => JSON.parse(await readFile(path.join(dir, `${pid}.job`), 'utf8')));
 const gone = (pid: number) => eventually(async () => ((await processStart(pid)) === undefined ? true : undefined));
 
+it('knows whether a process that it has started lives, and nothing of others', async () => {
+  const by = launcher();
+  const recorded = { tenantId: 't', runId: 'run_1', runnerJobId: request.runnerJobId, launcher: 'process', jobName: 'process', result: {} };
+  expect(await by.find?.(recorded)).toEqual({ state: 'unknown' });
+  const { pid } = await launch({}, by);
+
+  expect(await by.find?.(recorded)).toEqual({ state: 'active' });
+  killIfThere(pid);
+  while ((await processStart(pid)) !== undefined) await sleep(5);
+  expect(await by.find?.(recorded)).toEqual({ state: 'gone' });
+});
+
 it('hands the job over on standard input, and the token nowhere else', async () => {
   Object.assign(process.env, { LAUNCHER_TEST: 'seen', DATABASE_URL: 'postgres://secret', RUNPLANE_SECRET: 'x', LAUNCHER_OTHER: 'y' });
 

@@ -69,7 +69,7 @@ export function createProcessLauncher(options: ProcessLauncherOptions): Launcher
 }
 
 function launched(outcome: LaunchResult['outcome'], pid: number, runnerId: string): LaunchResult {
-  return { outcome, jobName: `process-${pid}`, result: { pid, runnerId } };
+  return { outcome, jobName: `process-${pid}`, result: { pid, runnerId }, place: { runnerId } };
 }
 
 interface Started {

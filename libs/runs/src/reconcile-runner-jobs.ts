@@ -34,18 +34,30 @@ export async function reconcileRunnerJobsOnce(
   db: Db,
   { launcher, limit, restMs }: { launcher: Launcher; limit?: number | undefined; restMs?: number | undefined },
 ): Promise<Reconciliation> {
-  if (launcher.find === undefined) return { changed: 0, failed: 0 };
   const pass = new Pass(db);
-  const kinds = launcher.kinds ?? [launcher.kind];
-  const recorded = (await Promise.all(kinds.map((kind) => listRunnerJobsForReconciliation(db, { launcher: kind, limit, restMs })))).flat();
-  const listed = (await pass.attempt('the list of jobs', async () => launcher.list?.())) ?? [];
+  for (const part of launcher.parts ?? [launcher]) {
+    if (part.find !== undefined) await pass.attempt(`${part.kind} jobs`, () => reconcile(pass, db, part, { limit, restMs }));
+  }
+  return { changed: pass.changed, failed: pass.failed };
+}
+
+/** A list or a look that fails ends the asking: nothing is there to answer. What was seen until then counts. */
+async function reconcile(
+  pass: Pass,
+  db: Db,
+  launcher: Launcher,
+  page: { limit: number | undefined; restMs: number | undefined },
+): Promise<void> {
+  const recorded = await listRunnerJobsForReconciliation(db, { launcher: launcher.kind, ...page });
+  const listed = (await launcher.list?.()) ?? [];
   const seen = new Map(listed.map((job) => [keyOf(job.tenantId, job.runnerJobId), job]));
 
   const inactive: ReconciliationJob[] = [];
   for (const job of recorded) {
-    // What the list does not have is asked for by name: the list may be older than the record, and holds one launcher's jobs only.
+    // What the list does not have is asked for by name: it may have been recorded after, or be none that can be listed.
     const observed = seen.get(keyOf(job.tenantId, job.id)) ?? (await pass.attempt(`job ${job.jobName}`, () => find(launcher, job)));
-    if (observed === undefined || observed.state === 'active') continue;
+    if (observed === undefined) break;
+    if (observed.state === 'active') continue;
     inactive.push(job);
     if (observed.state !== 'unknown') await pass.count(`job ${job.jobName}`, () => recordEnd(db, job, observed));
   }
@@ -56,7 +68,6 @@ export async function reconcileRunnerJobsOnce(
     const orphan = old[at] as ListedJob;
     await pass.count(`job ${orphan.jobName}`, async () => (await launcher.remove?.(orphan)) ?? false);
   }
-  return { changed: pass.changed, failed: pass.failed };
 }
 
 /** Counts, and lets no single failure hide the rest. */

@@ -1,6 +1,7 @@
 import { COMMAND_STATES, RUN_STATES, type JsonObject, type RunnerJob } from '@runplane/contracts';
 import { column, emptySql, joinSql, maybeRow, rows, sql, takingLock, type SqlExecutor, type Tx } from '@runplane/database';
 import { z } from 'zod';
+import type { JobPlace as LaunchedPlace } from './launcher';
 import type { RunKey } from './run.sql';
 
 export interface JobKey {
@@ -48,15 +49,27 @@ const takingJob = (tx: Tx, { tenantId, jobId: id }: JobKey): void => {
 /** Records the job that a launch has made; the same job again (an adopted one) keeps its first record and takes the new result. */
 export async function upsertRunnerJob(
   tx: Tx,
-  job: RunKey & { jobId: string; commandId: string; intentId: string; launcher: string; jobName: string; result: JsonObject },
+  job: RunKey & {
+    jobId: string;
+    commandId: string;
+    intentId: string;
+    launcher: string;
+    jobName: string;
+    result: JsonObject;
+    place?: LaunchedPlace | undefined;
+  },
 ): Promise<void> {
+  const { runnerId = null, namespace = null, image = null, serviceAccountName = null } = job.place ?? {};
   takingJob(tx, job);
   await tx.query(
     sql`
-    INSERT INTO runplane.runner_jobs AS j (tenant_id, id, run_id, command_id, intent_id, launcher, job_name, result)
+    INSERT INTO runplane.runner_jobs AS j (tenant_id, id, run_id, command_id, intent_id, launcher, job_name, result, runner_id, namespace, image,
+      service_account_name)
     VALUES (${job.tenantId}::text, ${job.jobId}::text, ${job.runId}::text, ${job.commandId}::text, ${job.intentId}::text, ${job.launcher}::text,
-      ${job.jobName}::text, ${JSON.stringify(job.result)}::jsonb)
+      ${job.jobName}::text, ${JSON.stringify(job.result)}::jsonb, ${runnerId}::text, ${namespace}::text, ${image}::text, ${serviceAccountName}::text)
     ON CONFLICT (tenant_id, id) DO UPDATE SET job_name = excluded.job_name, intent_id = excluded.intent_id, result = j.result || excluded.result,
+      runner_id = coalesce(excluded.runner_id, j.runner_id), namespace = coalesce(excluded.namespace, j.namespace),
+      image = coalesce(excluded.image, j.image), service_account_name = coalesce(excluded.service_account_name, j.service_account_name),
       updated_at = runplane.app_now()`,
   );
 }

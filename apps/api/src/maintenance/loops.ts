@@ -37,7 +37,7 @@ export function startLoops({ db, credentials, launcher, collector, owner, onErro
     runEvery({ name, intervalMs, pass, onError });
   return [
     ...(launcher === undefined ? [] : [dispatcher(db, launcher, owner, onError)]),
-    ...(launcher === undefined ? [] : [every('reconcileRunnerJobs', 10_000, () => reconcileRunnerJobsOnce(db, { launcher }))]),
+    ...(launcher === undefined ? [] : [every('reconcileRunnerJobs', 15_000, () => reconcileRunnerJobsOnce(db, { launcher }))]),
     ...(collector === undefined ? [] : [every('collectStorage', 30_000, () => collectStorageOnce(db, { collector, owner }))]),
     every('foldSessionActivity', 5_000, () => foldSessionActivityOnce(db)),
     every('sweepLostRunners', 2_000, () => sweepLostRunnersOnce(db, {})),
