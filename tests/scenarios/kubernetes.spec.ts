@@ -305,7 +305,8 @@ function fail(what = 'a Job'): never {
 }
 
 describe('runs in a cluster', () => {
-  const database = useDatabase();
+  const errors: string[] = [];
+  const database = useDatabase({ db: { onError: ({ message }) => errors.push(message) } });
   const pods: ChildProcess[] = [];
   let api: ApiProcess;
   let client: Client;
@@ -432,7 +433,8 @@ describe('runs in a cluster', () => {
     for (const turn of [again, never]) cluster.removeJob(await dispatchedJob(turn));
     isStuck = () => false;
     cluster.disturb = () => ({ status: 404, message: 'the server could not find the requested resource' });
-    expect(await reconcile()).toMatchObject({ changed: 0 }); // a server that knows nothing yet has not said that a Job is gone
+    expect(await reconcile()).toMatchObject({ changed: 0, failed: 1 }); // a server that knows nothing yet has not said that a Job is gone
+    expect(errors).toEqual([expect.stringContaining('404')]);
     cluster.disturb = () => undefined;
 
     await reconcile();
