@@ -238,5 +238,5 @@ test('a launch that meets the cancel of its run is reported as stale, and the di
       return { outcome: 'created' as const, jobName: 'pid 2', result: {} };
     },
   };
-  expect(await dispatchOnce(t.db, { launcher, owner: 'd1' })).toEqual({ launched: 0, retried: 0, failed: 0, stale: 1 });
+  expect(await dispatchOnce(t.db, { launcher, owner: 'd1' })).toEqual({ launched: 0, retried: 0, failed: 0, waiting: 0, stale: 1 });
 });

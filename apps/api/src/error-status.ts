@@ -18,6 +18,7 @@ export const STATUS_BY_CODE = {
   session_not_found: 404,
   runner_not_found: 404,
   runner_job_not_found: 404,
+  backend_not_found: 404,
   api_key_not_found: 404,
   route_not_found: 404,
   idempotency_conflict: 409,

@@ -8,6 +8,7 @@ import {
   createKubernetesLauncher,
   createLauncherByProfile,
   createProcessLauncher,
+  registerBackends,
   type Launcher,
 } from '@runplane/runs';
 import { createApiKey, issueRunToken } from './access/api-keys';
@@ -63,6 +64,7 @@ export async function serve({
     });
     opened.push(() => db.close());
     const { storeId } = await checkStore(db);
+    await registerBackends(db, config.backends);
     const firstKey = config.databaseUrl === undefined ? await makeFirstKey(db) : undefined;
 
     const credentials = new Credentials(db);

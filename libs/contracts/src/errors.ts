@@ -88,6 +88,11 @@ export class RunnerNotFound extends DomainError<'runner_not_found', { runnerId: 
   readonly code = 'runner_not_found';
 }
 
+/** No such backend profile in the registry. */
+export class BackendNotFound extends DomainError<'backend_not_found', { profile: string }> {
+  readonly code = 'backend_not_found';
+}
+
 /** No such runner job for this tenant. */
 export class RunnerJobNotFound extends DomainError<'runner_job_not_found', { jobId: string }> {
   readonly code = 'runner_job_not_found';
@@ -329,6 +334,7 @@ export type RunplaneError =
   | SessionNotFound
   | RunnerNotFound
   | RunnerJobNotFound
+  | BackendNotFound
   | ApiKeyNotFound
   | RouteNotFound
   | IdempotencyConflict

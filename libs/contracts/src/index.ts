@@ -1,3 +1,4 @@
+export * from './backends';
 export * from './cursor';
 export * from './domain-error';
 export * from './errors';

@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import { BackendRegistration } from './backends';
 import { identifier } from './identifiers';
 import { KubernetesPlacement } from './kubernetes-placement';
 import { CLAIM_LEASE_MS_DEFAULT, CLAIM_LEASE_MS_MAX, CLAIM_LEASE_MS_MIN } from './limits';
@@ -28,17 +29,19 @@ export const ProcessBackend = z.strictObject({
 });
 export type ProcessBackend = z.infer<typeof ProcessBackend>;
 
-/** A backend, and where its runners live: processes beside the API, or Jobs of a Kubernetes cluster. */
+/** A backend, where its runners live (processes beside the API, or Jobs of a Kubernetes cluster), and what the registry shows of it. */
 export const BackendProfile = ProcessBackend.extend({
   launcher: z.enum(['process', 'kubernetes']).default('process'),
   kubernetes: KubernetesPlacement.optional(),
+  ...BackendRegistration.pick({ capabilities: true, capacity: true }).shape,
 }).refine(({ launcher, kubernetes }) => (launcher === 'kubernetes') === (kubernetes !== undefined), {
   error: '\'kubernetes\' belongs to a profile with "launcher": "kubernetes", and such a profile needs it',
 });
 export type BackendProfile = z.infer<typeof BackendProfile>;
 
-/** The part of a profile that its runner needs. */
-export function processBackendOf({ launcher: _launcher, kubernetes: _kubernetes, ...backend }: BackendProfile): ProcessBackend {
+/** The part of a profile that its runner needs: neither where it lives nor what the registry shows of it. */
+export function processBackendOf(profile: BackendProfile): ProcessBackend {
+  const { launcher: _launcher, kubernetes: _kubernetes, capabilities: _capabilities, capacity: _capacity, ...backend } = profile;
   return backend;
 }
 

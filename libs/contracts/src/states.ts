@@ -66,7 +66,7 @@ export const INTENT_TRANSITIONS = {
   dispatching: {
     dispatching: ['claimDispatchIntents'],
     dispatched: ['completeDispatchIntent'],
-    retry: ['retryDispatchIntent'],
+    retry: ['retryDispatchIntent', 'deferDispatchIntent'],
     failed: ['terminalizeDispatchIntent', 'failExhaustedIntentsOnce'],
     cancelled: ['closeRun', 'finishCommand', 'cancelCommand', 'sweepCancelDeadlinesOnce', 'sweepLostRunnersOnce'],
   },

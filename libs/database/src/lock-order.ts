@@ -86,4 +86,5 @@ export const newKeyOf = {
   session: (tenantId: string, sessionId: string): string => `1 session ${tenantId}/${sessionId}`,
   run: (tenantId: string, runId: string): string => `2 run ${tenantId}/${runId}`,
   runner: (tenantId: string, runnerId: string): string => `3 runner ${tenantId}/${runnerId}`,
+  backend: (profile: string): string => `4 backend ${profile}`,
 };

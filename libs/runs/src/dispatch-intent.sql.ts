@@ -220,6 +220,19 @@ export async function writeIntentRetry(
   return (await rows(tx, done, statement)).length === 1;
 }
 
+/** Gives a held intent back to wait in line, its attempt uncounted, for as long as it has waited, within 1 to 15 s, spread. False: the claim is over. */
+export async function writeIntentWaiting(
+  tx: Tx,
+  claim: IntentClaim,
+  { lastError, spread }: { lastError: string; spread: number },
+): Promise<boolean> {
+  takingIntents(tx, claim);
+  const percent = 50 + Math.round(50 * spread);
+  const set = sql`state = 'retry', attempts = t.attempts - 1, epoch = t.epoch + 1, last_error = ${lastError}::text, updated_at = held.now,
+    ready_at = held.now + greatest(least(held.now - t.created_at, interval '15 s') * ${percent}::int / 100, interval '1 s')`;
+  return (await rows(tx, done, settleClaimSql(TABLE, held(claim), { set, returning: sql`t.id AS "id"` }))).length === 1;
+}
+
 /** Ends a held intent as failed. False: the claim is over. */
 export async function writeIntentFailed(tx: Tx, claim: IntentClaim, lastError: string): Promise<boolean> {
   takingIntents(tx, claim);

@@ -1,5 +1,6 @@
 import { CLAIM_BATCH_ROWS_MAX, DISPATCH_LEASE_MS, freeText, StaleDispatchClaim, type DispatchOutcome } from '@runplane/contracts';
-import { inTransaction, type Db, type Tx } from '@runplane/database';
+import { emptySql, inTransaction, requireTenant, sql, type Db, type Tx } from '@runplane/database';
+import { claimDeadlineSet } from './create-command';
 import { closeRun } from './close-run';
 import {
   claimDueIntents,
@@ -8,6 +9,7 @@ import {
   writeIntentDispatched,
   writeIntentFailed,
   writeIntentRetry,
+  writeIntentWaiting,
   type IntentClaim,
   type IntentRow,
 } from './dispatch-intent.sql';
@@ -16,7 +18,7 @@ import type { LaunchResult } from './launcher';
 import { requireLockedRun } from './require';
 import { appendServerEvents, phase } from './run-event.sql';
 import { lockRunLease } from './run-lease.sql';
-import type { RunRow } from './run.sql';
+import { writeClaimDeadline, type RunRow } from './run.sql';
 import { upsertRunnerJob } from './runner-job.sql';
 
 // Working off dispatch intents: claim, then launch outside any transaction, then settle under the claim's epoch. An intent whose run or
@@ -55,16 +57,15 @@ export async function completeDispatchIntent(
   const runnerJobId = job === undefined ? null : claim.runnerJobId;
   assertHeld(await writeIntentDispatched(tx, claim, { outcome, runnerJobId, activeRunnerId: activeRunnerId ?? null }), claim);
   if (job !== undefined) await upsertRunnerJob(tx, { ...claim, jobId: claim.runnerJobId, ...job });
-  await appendServerEvents(tx, claim, [
-    phase('runner-dispatch-completed', {
-      commandId: claim.commandId,
-      dispatchIntentId: claim.intentId,
-      outcome,
-      runnerJobId,
-      activeRunnerId: activeRunnerId ?? null,
-      jobName: job?.jobName ?? null,
-    }),
-  ]);
+  const completed = phase('runner-dispatch-completed', {
+    commandId: claim.commandId,
+    dispatchIntentId: claim.intentId,
+    outcome,
+    runnerJobId,
+    activeRunnerId: activeRunnerId ?? null,
+    jobName: job?.jobName ?? null,
+  });
+  await appendServerEvents(tx, claim, [completed], job === undefined ? emptySql : sql`, launched_at = runplane.app_now()`);
 }
 
 /**
@@ -90,6 +91,38 @@ export async function retryDispatchIntent(
   ]);
   tx.changed('dispatch');
 }
+
+/**
+ * Gives an intent back that could not be launched because its backend has no place free. It waits in line: the attempt does not count, the
+ * run's claim deadline starts anew, and it comes again after as long as it has waited, within 1 to 15 s. Who gets the next place is not decided by
+ * how long it has waited.
+ * Locks     run → intent.   Errors: StaleDispatchClaim.   Emits: runner-dispatch-waiting, once per wait.
+ */
+export async function deferDispatchIntent(
+  tx: Tx,
+  claim: IntentClaim & { lastError: string | null },
+  { limit, live, reserved }: { limit: number; live: number; reserved: number },
+): Promise<void> {
+  const run = await requireLockedRun(tx, claim);
+  assertHeld(await writeIntentWaiting(tx, claim, { lastError: WAITS_FOR_CAPACITY, spread: Math.random() }), claim);
+  const waiting = phase('runner-dispatch-waiting', {
+    commandId: claim.commandId,
+    dispatchIntentId: claim.intentId,
+    reason: 'capacity_reached',
+    backendProfile: run.backendProfile,
+    limit,
+    live,
+    reserved,
+  });
+  const isNew = claim.lastError !== WAITS_FOR_CAPACITY;
+  const { settings } = await requireTenant(tx, claim.tenantId);
+  const deadline = run.status === 'pending' ? claimDeadlineSet(settings.claimDeadlineMs) : emptySql;
+  if (isNew) await appendServerEvents(tx, claim, [waiting], deadline);
+  else if (run.status === 'pending') await writeClaimDeadline(tx, claim, settings.claimDeadlineMs);
+}
+
+/** Stands in `lastError` of an intent that waits for a place. */
+const WAITS_FOR_CAPACITY = 'capacity_reached: every place of the backend is taken';
 
 export interface DispatchFailure {
   readonly failureKind: string;

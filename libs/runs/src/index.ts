@@ -4,6 +4,7 @@ export { ackCommand } from './ack-command';
 export { acknowledgeCancel } from './acknowledge-cancel';
 export { admitTurn } from './admit-turn';
 export { appendRunEvents } from './append-run-events';
+export { getBackend, listBackends, putBackend, registerBackends, updateBackendHealth } from './backends';
 export { cancelCommand } from './cancel-command';
 export { cancelRun } from './cancel-run';
 export { claimExpiredStorage } from './claim-expired-storage';
@@ -14,6 +15,7 @@ export { createRun } from './create-run';
 export {
   claimDispatchIntents,
   completeDispatchIntent,
+  deferDispatchIntent,
   failExhaustedIntentsOnce,
   retryDispatchIntent,
   terminalizeDispatchIntent,
@@ -35,6 +37,7 @@ export {
   LaunchFailed,
   type JobState,
   type Launcher,
+  type LaunchOptions,
   type LaunchRequest,
   type LaunchResult,
   type ListedJob,

@@ -25,6 +25,7 @@ import { type Backends, requireBackend, requireWorkspace } from './launch-place'
 import {
   LaunchFailed,
   type Launcher,
+  type LaunchOptions,
   type LaunchRequest,
   type LaunchResult,
   type ListedJob,
@@ -65,10 +66,11 @@ export async function createKubernetesLauncher(options: KubernetesLauncherOption
   const { storeId, backends, log = () => undefined } = options;
   const api = await connectKubernetes(options);
 
-  async function launch(request: LaunchRequest): Promise<LaunchResult> {
+  async function launch(request: LaunchRequest, { signal }: LaunchOptions = {}): Promise<LaunchResult> {
     const backend = await requireBackend(backends, request.backendProfile);
     const workspacePath = requireWorkspace(request);
     const placed = requirePlacement(backend, request);
+    signal?.throwIfAborted();
     const { job, runnerId, outcome } = await asLaunch(() => placeJob(api, storeId, request, placed));
     const token = await options.issueToken({ ...request, runnerId });
     const runnerJob: ProcessJob = {

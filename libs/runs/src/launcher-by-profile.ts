@@ -10,10 +10,10 @@ export function createLauncherByProfile(
   return {
     kind: 'by-profile',
     parts: Object.values(launchers),
-    async launch(request) {
+    async launch(request, options) {
       const { launcher: kind } = await requireBackend(backends, request.backendProfile);
       const launcher = launchers[kind];
-      if (launcher !== undefined) return { launcher: launcher.kind, ...(await launcher.launch(request)) };
+      if (launcher !== undefined) return { launcher: launcher.kind, ...(await launcher.launch(request, options)) };
       throw new LaunchFailed(`This process has no launcher '${kind}'.`, { permanent: true });
     },
   };

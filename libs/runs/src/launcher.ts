@@ -74,6 +74,11 @@ export interface ListedJob extends ObservedJob {
   readonly version: unknown;
 }
 
+export interface LaunchOptions {
+  /** Aborted when the place in the backend's capacity is lost: what has not been started by then had better not be. */
+  readonly signal?: AbortSignal | undefined;
+}
+
 /**
  * The port through which runners come to life. Called outside any transaction, possibly more than once for one request (a dispatcher
  * may die between the launch and its record): an implementation must find its earlier try and answer `adopted`.
@@ -84,7 +89,7 @@ export interface Launcher {
   readonly kind: string;
   /** The launchers that it stands for: whoever asks about jobs asks them. */
   readonly parts?: readonly Launcher[] | undefined;
-  launch(request: LaunchRequest): Promise<LaunchResult>;
+  launch(request: LaunchRequest, options?: LaunchOptions): Promise<LaunchResult>;
   /** What has become of a recorded job. */
   find?(job: RecordedJob): Promise<ObservedJob>;
   /** All jobs of this store that can be seen from here, recorded or not; absent where nothing can outlive its record. */

@@ -2,7 +2,15 @@ import { allowedEnvironment, type BackendProfiles, processBackendOf, type Proces
 import { type ChildProcess, spawn } from 'node:child_process';
 import { mkdir, open } from 'node:fs/promises';
 import path from 'node:path';
-import { LaunchFailed, type Launcher, type LaunchRequest, type LaunchResult, type ObservedJob, type RecordedJob } from './launcher';
+import {
+  LaunchFailed,
+  type Launcher,
+  type LaunchOptions,
+  type LaunchRequest,
+  type LaunchResult,
+  type ObservedJob,
+  type RecordedJob,
+} from './launcher';
 import { requireBackend, requireWorkspace } from './launch-place';
 import { processStart } from './process-start';
 import { RunnerProcesses } from './runner-processes';
@@ -33,7 +41,7 @@ export function createProcessLauncher(options: ProcessLauncherOptions): Launcher
   const stateDir = path.resolve(options.stateDir);
   const processes = new RunnerProcesses(stateDir);
 
-  async function launch(request: LaunchRequest): Promise<LaunchResult> {
+  async function launch(request: LaunchRequest, { signal }: LaunchOptions = {}): Promise<LaunchResult> {
     const backend = processBackendOf(await requireBackend(options.backends, request.backendProfile));
     const folder = requireWorkspace(request);
     await mkdir(stateDir, { recursive: true, mode: 0o700 });
@@ -43,6 +51,7 @@ export function createProcessLauncher(options: ProcessLauncherOptions): Launcher
     let child: Started | undefined;
     try {
       const token = await issueToken({ ...request, runnerId });
+      signal?.throwIfAborted();
       child = await start(runnerCommand, path.join(stateDir, place.logName), backend);
       await place.note({ pid: child.pid, startTime: await processStart(child.pid), runnerId });
       const { tenantId, runId, commandId } = request;

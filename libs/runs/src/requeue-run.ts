@@ -47,7 +47,7 @@ export async function requeueRun(
     maxAttempts: run.maxAttempts,
     reason,
   });
-  await appendServerEvents(tx, key, [...before, requeued], sql`${set}, updated_at = runplane.app_now()${deadline}`);
+  await appendServerEvents(tx, key, [...before, requeued], sql`${set}, launched_at = NULL, updated_at = runplane.app_now()${deadline}`);
   await writeCommandsPending(tx, key);
   if (dispatched === undefined) return;
   const { commandId, kind, input, inputHash } = dispatched;

@@ -161,6 +161,14 @@ export async function insertRun(tx: Tx, run: NewRun): Promise<boolean> {
   return true;
 }
 
+/** Puts off until when a runner must have claimed a locked run. */
+export async function writeClaimDeadline(tx: Tx, { tenantId, runId }: RunKey, claimDeadlineMs: number): Promise<void> {
+  await tx.query(
+    sql`UPDATE runplane.runs SET claim_deadline_at = runplane.app_now() + ${claimDeadlineMs}::int * interval '1 millisecond'
+        WHERE tenant_id = ${tenantId}::text AND id = ${runId}::text`,
+  );
+}
+
 const KeyRow = z.object({ tenantId: column.text, runId: column.text });
 
 /** Runs whose cancel is overdue; the sweeper looks again under the run's lock. */

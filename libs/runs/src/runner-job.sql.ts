@@ -143,9 +143,11 @@ export async function completeRunnerJob(tx: Tx, job: NewRunnerJob): Promise<Runn
     JobRow,
     sql`
     UPDATE runplane.runner_jobs j SET idempotency_key = ${job.idempotencyKey}::text, payload_hash = ${job.payloadHash}::text,
-      hash_version = ${job.hashVersion}::smallint, job_name = ${job.jobName}::text, attempt_id = ${job.attemptId}::text, runner_id = ${job.runnerId}::text,
-      namespace = ${job.namespace}::text, manager_url = ${job.managerUrl}::text, image = ${job.image}::text, source_commit = ${job.sourceCommit}::text,
-      service_account_name = ${job.serviceAccountName}::text, result = j.result || ${JSON.stringify(job.result)}::jsonb, updated_at = runplane.app_now()
+      hash_version = ${job.hashVersion}::smallint, job_name = ${job.jobName}::text, attempt_id = coalesce(${job.attemptId}::text, j.attempt_id),
+      runner_id = coalesce(${job.runnerId}::text, j.runner_id), namespace = coalesce(${job.namespace}::text, j.namespace),
+      manager_url = coalesce(${job.managerUrl}::text, j.manager_url), image = coalesce(${job.image}::text, j.image),
+      source_commit = coalesce(${job.sourceCommit}::text, j.source_commit),
+      service_account_name = coalesce(${job.serviceAccountName}::text, j.service_account_name), result = j.result || ${JSON.stringify(job.result)}::jsonb, updated_at = runplane.app_now()
     WHERE j.tenant_id = ${job.tenantId}::text AND j.id = ${job.jobId}::text AND j.payload_hash IS NULL
     RETURNING ${COLUMNS}`,
   );

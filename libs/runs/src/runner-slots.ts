@@ -10,8 +10,9 @@ import {
   type RunnerSlot,
 } from '@runplane/contracts';
 import { inTransaction, type At, type Db, type Tx } from '@runplane/database';
+import type { RunKey } from './run.sql';
 import type { Reservation } from './reservation.sql';
-import { confirmReservation, releaseReservation, renewReservation, reservationLost, reserve } from './reservations';
+import { confirmReservation, releaseReservation, renewReservation, reservationLost, reserve, type ReserveOutcome } from './reservations';
 import { countLiveRuns } from './runner-slot.sql';
 
 // The create fence: for one key at most `limit` runners live or are being made, over all processes. Reserve, make the runner with no connection
@@ -44,48 +45,7 @@ const hold = ({ tenantId = null }: SlotScope, { key, slot, owner, epoch }: HeldS
 export async function reserveRunnerSlot(tx: Tx, { tenantId = null, ...input }: SlotScope & ReserveRunnerSlot): Promise<RunnerSlot> {
   const { key, limit, owner, leaseMs, backendProfile, runId } = parseInput(ReserveRunnerSlot, input);
   const except = runId === undefined || tenantId === null ? undefined : { tenantId, runId };
-  return reserveSlot(tx, {
-    tenantId,
-    key,
-    limit,
-    owner,
-    leaseMs,
-    count: backendProfile === undefined ? undefined : { backendProfile, except },
-  });
-}
-
-/** Of the operator's own capacity of a backend, for a run of whichever tenant. Errors: CapacityReached. */
-export function reserveBackendSlot(
-  tx: Tx,
-  {
-    backendProfile,
-    maxRunners,
-    owner,
-    leaseMs,
-    run,
-  }: {
-    backendProfile: string;
-    maxRunners: number;
-    owner: string;
-    leaseMs: number;
-    run: { tenantId: string; runId: string };
-  },
-): Promise<RunnerSlot> {
-  const count = { backendProfile, except: run };
-  return reserveSlot(tx, { tenantId: null, key: backendProfile, limit: maxRunners, owner, leaseMs, count });
-}
-
-interface WantedSlot {
-  readonly tenantId: string | null;
-  readonly key: string;
-  readonly limit: number;
-  readonly owner: string;
-  readonly leaseMs: number;
-  readonly count: { backendProfile: string; except: { tenantId: string; runId: string } | undefined } | undefined;
-}
-
-async function reserveSlot(tx: Tx, { tenantId, key, limit, owner, leaseMs, count }: WantedSlot): Promise<RunnerSlot> {
-  const live = count === undefined ? undefined : countLiveRuns({ tenantId, ...count });
+  const live = backendProfile === undefined ? undefined : countLiveRuns({ backendProfile, tenantId, except });
   const outcome = await reserve(tx, { kind: 'runner-create', tenantId, key, limit, owner, leaseMs, live });
   if (outcome.kind === 'reserved') {
     const { slot, epoch } = outcome.reservation;
@@ -100,8 +60,23 @@ async function reserveSlot(tx: Tx, { tenantId, key, limit, owner, leaseMs, count
   });
 }
 
+/** Asks for a place of a backend's own capacity, for a run of whichever tenant. Locks and keeps: as reserveRunnerSlot. */
+export function reserveBackendSlot(
+  tx: Tx,
+  {
+    backendProfile,
+    maxRunners,
+    owner,
+    leaseMs,
+    run,
+  }: { backendProfile: string; maxRunners: number; owner: string; leaseMs: number; run: RunKey },
+): Promise<ReserveOutcome> {
+  const live = countLiveRuns({ backendProfile, tenantId: null, except: run });
+  return reserve(tx, { kind: 'runner-create', tenantId: null, key: backendProfile, limit: maxRunners, owner, leaseMs, live });
+}
+
 /** Prolongs a place while the runner is being made. Errors: ReservationLost, InvalidRequest. */
-export function renewRunnerSlot(at: At, { tenantId, ...input }: SlotScope & RenewRunnerSlot): Promise<{ remainingMs: number }> {
+export async function renewRunnerSlot(at: At, { tenantId, ...input }: SlotScope & RenewRunnerSlot): Promise<{ remainingMs: number }> {
   const { leaseMs, ...held } = parseInput(RenewRunnerSlot, input);
   return renewReservation(at, hold({ tenantId }, held), { leaseMs });
 }
@@ -110,12 +85,12 @@ export function renewRunnerSlot(at: At, { tenantId, ...input }: SlotScope & Rene
  * Ends the creation: from now on the runner counts by its run, or not at all. Errors: ReservationLost: the lease ended before, and somebody
  * else may have the place: the runner is one too many. Locks: reservation.
  */
-export function confirmRunnerSlot(tx: Tx, { tenantId, ...input }: SlotScope & HeldSlot): Promise<void> {
+export async function confirmRunnerSlot(tx: Tx, { tenantId, ...input }: SlotScope & HeldSlot): Promise<void> {
   return confirmReservation(tx, hold({ tenantId }, parseInput(HeldSlot, input)));
 }
 
 /** Gives a place back: nothing was made. Repeat: safe. */
-export function releaseRunnerSlot(at: At, { tenantId, ...input }: SlotScope & HeldSlot): Promise<{ released: boolean }> {
+export async function releaseRunnerSlot(at: At, { tenantId, ...input }: SlotScope & HeldSlot): Promise<{ released: boolean }> {
   return releaseReservation(at, hold({ tenantId }, parseInput(HeldSlot, input)));
 }
 

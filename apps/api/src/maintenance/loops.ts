@@ -7,6 +7,7 @@ import {
   failExhaustedIntentsOnce,
   failUnclaimedRunsOnce,
   foldSessionActivityOnce,
+  pruneReservationsOnce,
   reconcileRunnerJobsOnce,
   sweepCancelDeadlinesOnce,
   sweepLostRunnersOnce,
@@ -45,6 +46,7 @@ export function startLoops({ db, credentials, launcher, collector, owner, onErro
     every('failUnclaimedRuns', 5_000, () => failUnclaimedRunsOnce(db)),
     every('failExhaustedIntents', 5_000, () => failExhaustedIntentsOnce(db)),
     every('compactRunCounts', 10_000, () => compactRunCountsOnce(db)),
+    every('pruneReservations', 60_000, () => pruneReservationsOnce(db)),
     every('flushLastUsed', 10_000, () => credentials.flushLastUsedOnce()),
     every('pruneRunTokens', 60_000, () => pruneRunTokensOnce(db)),
   ];
@@ -58,8 +60,8 @@ function dispatcher(db: Db, launcher: Launcher, owner: string, onError: LoopsOf[
     intervalMs: 1_000,
     fullPass: DISPATCH_BATCH,
     pass: async () => {
-      const { launched, retried, failed } = await dispatchOnce(db, { launcher, owner, limit: DISPATCH_BATCH });
-      return { changed: launched + retried + failed };
+      const { launched, retried, failed, waiting } = await dispatchOnce(db, { launcher, owner, limit: DISPATCH_BATCH });
+      return { changed: launched + retried + failed + waiting }; // those that wait must not hide what is due behind them
     },
     pause: async (timeoutMs, signal) => {
       if ((await news.next({ timeoutMs, signal })) === 'closed') await sleep(timeoutMs, undefined, { signal, ref: false });
