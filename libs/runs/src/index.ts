@@ -24,6 +24,7 @@ export {
 } from './dispatch-intents';
 export { dispatchOnce, type DispatchReport } from './dispatch-once';
 export { getDispatchStatus } from './dispatch-status';
+export { countRunEvents, listCommandEvents, listRunOutput, listSessionOutput, listSessionTrace } from './event-pages';
 export { explainRun, explainSession } from './explain-run';
 export { failUnclaimedJob } from './fail-unclaimed-job';
 export { finishCommand } from './finish-command';

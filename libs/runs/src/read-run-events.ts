@@ -8,12 +8,12 @@ import {
 } from '@runplane/contracts';
 import { executorOf, type At, type Db, type Subscription } from '@runplane/database';
 import { requireRun, runNotFound } from './require';
-import { findLastAssistantMessage, findLogHead, listEventsAfter, sumUsage } from './run-event.sql';
+import { findLastAssistantMessage, findLogHead, readLog, sumUsage } from './run-event.sql';
 import { runStream, type RunKey } from './run.sql';
 
 export interface RunEventPage {
   readonly events: RunEvent[];
-  /** The log's last sequence, read before the events. */
+  /** The log's last sequence, of the same moment as the events. */
   readonly lastSeq: number;
   readonly status: RunState;
   /** The sequence of terminal_status once the run has ended; only diagnostics of the server can follow it. */
@@ -30,13 +30,9 @@ export async function listRunEvents(
   at: At,
   { tenantId, runId, afterSeq, limit = EVENT_LIST_ROWS_DEFAULT }: ReadRunEvents,
 ): Promise<RunEventPage> {
-  const on = executorOf(at);
-  const key = { tenantId, runId };
-  // The head first: what it says is at most older than the page, so that an ended run with an empty page has been read to its end.
-  const head = await findLogHead(on, key);
-  if (head === undefined) throw runNotFound(runId);
-  const events = await listEventsAfter(on, key, { afterSeq, limit: Math.min(Math.max(limit, 1), EVENT_LIST_ROWS_MAX) });
-  return { events, lastSeq: head.lastSeq, status: head.status, terminalSeq: head.terminalSeq };
+  const log = await readLog(executorOf(at), { tenantId, runId }, { afterSeq, limit: Math.min(Math.max(limit, 1), EVENT_LIST_ROWS_MAX) });
+  if (log === undefined) throw runNotFound(runId);
+  return log;
 }
 
 export interface Wait {

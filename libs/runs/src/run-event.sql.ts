@@ -126,7 +126,7 @@ export async function appendServerEvents(
   return appended;
 }
 
-const EventRow = z.object({
+export const EventRow = z.object({
   id: column.text,
   runId: column.text,
   seq: column.int8,
@@ -136,26 +136,65 @@ const EventRow = z.object({
   createdAt: column.time,
 });
 
-const COLUMNS = sql`id AS "id", run_id AS "runId", seq::text AS "seq", type AS "type", payload::text AS "payload", command_id AS "commandId",
+export const EVENT_COLUMNS = sql`id AS "id", run_id AS "runId", seq::text AS "seq", type AS "type", payload::text AS "payload", command_id AS "commandId",
   runplane.wire_time(created_at) AS "createdAt"`;
 
-/** Events of a run behind a sequence, ascending; fewer than `limit` where their payloads are large. */
-export function listEventsAfter(
+export const toEvent = ({ id, runId, seq, type, payload, commandId, createdAt }: RunEvent): RunEvent => ({
+  id,
+  runId,
+  seq,
+  type,
+  payload,
+  commandId,
+  createdAt,
+});
+
+/** Rows `page` with the bytes of the payloads before each: a page ends with the row that passes the limit, however many it may have. */
+export const withBytesBefore = (page: Sql, order: Sql): Sql => sql`
+  SELECT *, sum(octet_length(payload::text)) OVER (ORDER BY ${order} ROWS UNBOUNDED PRECEDING) - octet_length(payload::text) AS bytes_before FROM (${page}) page`;
+
+const Head = z.object({ status: column.state(RUN_STATES), lastSeq: column.int8, terminalSeq: column.int8.nullable() });
+type Head = z.infer<typeof Head>;
+
+/** The sequence of terminal_status stands right behind the last events of a run's ending. */
+const head = ({ tenantId, runId }: RunKey): Sql => sql`
+  SELECT r.status::text AS "status", r.last_event_seq::text AS "lastSeq",
+    CASE WHEN r.finished_at IS NOT NULL THEN (
+      SELECT e.seq::text FROM runplane.run_events e WHERE e.tenant_id = r.tenant_id AND e.run_id = r.id AND e.type = 'terminal_status'
+      ORDER BY e.seq DESC LIMIT 1
+    ) END AS "terminalSeq"
+  FROM runplane.runs r WHERE r.tenant_id = ${tenantId}::text AND r.id = ${runId}::text`;
+
+/** Where a run's log ends, and whether for good. */
+export function findLogHead(on: SqlExecutor, key: RunKey): Promise<Head | undefined> {
+  return maybeRow(on, Head, head(key));
+}
+
+const LogRow = z.union([EventRow.extend(Head.shape), Head.extend({ id: z.null() })]);
+
+/**
+ * A run's log behind a sequence and where it ends, from one snapshot; undefined when there is no run. Fewer events than `limit` where their
+ * payloads are large.
+ */
+export async function readLog(
   on: SqlExecutor,
-  { tenantId, runId }: RunKey,
+  key: RunKey,
   { afterSeq, limit }: { afterSeq: number; limit: number },
-): Promise<RunEvent[]> {
-  return rows(
+): Promise<(Head & { events: RunEvent[] }) | undefined> {
+  const { tenantId, runId } = key;
+  const page = sql`SELECT * FROM runplane.run_events
+    WHERE tenant_id = ${tenantId}::text AND run_id = ${runId}::text AND seq > ${String(afterSeq)}::bigint
+    ORDER BY run_events.seq LIMIT ${limit}::int`;
+  const found = await rows(
     on,
-    EventRow,
-    sql`SELECT ${COLUMNS} FROM (
-          SELECT *, sum(octet_length(payload::text)) OVER (ORDER BY run_events.seq ROWS UNBOUNDED PRECEDING) - octet_length(payload::text) AS bytes_before
-          FROM runplane.run_events
-          WHERE tenant_id = ${tenantId}::text AND run_id = ${runId}::text AND seq > ${String(afterSeq)}::bigint
-          ORDER BY run_events.seq LIMIT ${limit}::int
-        ) page
-        WHERE bytes_before < ${PAGE_BYTES_MAX}::int ORDER BY page.seq`,
+    LogRow,
+    sql`SELECT h.*, ${EVENT_COLUMNS} FROM (${head(key)}) h
+        LEFT JOIN (${withBytesBefore(page, sql`seq`)}) e ON e.bytes_before < ${PAGE_BYTES_MAX}::int ORDER BY e.seq`,
   );
+  const [first] = found;
+  if (first === undefined) return undefined;
+  const { status, lastSeq, terminalSeq } = first;
+  return { status, lastSeq, terminalSeq, events: found.flatMap((row) => (row.id === null ? [] : [toEvent(row)])) };
 }
 
 const StoredText = z.object({ id: column.text, seq: column.int8, type: column.text, payloadText: column.text });
@@ -186,22 +225,6 @@ export function listOpenToolCalls(
     sql`SELECT tool_call_id AS "toolCallId", (array_agg(command_id ORDER BY seq))[1] AS "commandId" FROM runplane.run_events
         WHERE tenant_id = ${tenantId}::text AND run_id = ${runId}::text AND tool_call_id IS NOT NULL
         GROUP BY tool_call_id HAVING bool_and(type = 'tool_call') ORDER BY min(seq)`,
-  );
-}
-
-const Head = z.object({ status: column.state(RUN_STATES), lastSeq: column.int8, terminalSeq: column.int8.nullable() });
-
-/** Where a run's log ends, and whether for good: the sequence of terminal_status stands right behind the last events of its ending. */
-export function findLogHead(on: SqlExecutor, { tenantId, runId }: RunKey): Promise<z.infer<typeof Head> | undefined> {
-  return maybeRow(
-    on,
-    Head,
-    sql`SELECT r.status::text AS "status", r.last_event_seq::text AS "lastSeq",
-          CASE WHEN r.finished_at IS NOT NULL THEN (
-            SELECT e.seq::text FROM runplane.run_events e WHERE e.tenant_id = r.tenant_id AND e.run_id = r.id AND e.type = 'terminal_status'
-            ORDER BY e.seq DESC LIMIT 1
-          ) END AS "terminalSeq"
-        FROM runplane.runs r WHERE r.tenant_id = ${tenantId}::text AND r.id = ${runId}::text`,
   );
 }
 
