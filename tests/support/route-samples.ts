@@ -58,6 +58,11 @@ export const ROUTE_SAMPLES: Readonly<Record<string, RouteSample>> = {
   'GET /v1/commands/:commandId/intent': { foreign: 404 },
   'POST /v1/commands/:commandId/cancel': { body: () => ({ reason: 'enough' }), foreign: 404 },
   'GET /v1/runs/:runId/events': { foreign: 404 },
+  'GET /v1/runs/:runId/events/count': { foreign: 404 },
+  'GET /v1/runs/:runId/output': { foreign: 404 },
+  'GET /v1/runs/:runId/commands/:commandId/events': { foreign: 404 },
+  'GET /v1/sessions/:sessionId/trace': { foreign: 404 },
+  'GET /v1/sessions/:sessionId/output': { foreign: 404 },
   'GET /v1/runs/:runId/events/stream': { foreign: 404, answersAtOnce: false },
   'POST /v1/sessions/:sessionId/turns': {
     body: () => ({ run: newRun, payload: { text: 'again' } }),

@@ -19,18 +19,22 @@ import {
   type CreateRun,
   DispatchIntent,
   DispatchStatus,
+  EVENT_LIST_ROWS_MAX,
   type FeedEvent,
   FeedPage,
   type Heartbeat,
   HeartbeatAnswer,
   MigrationContract,
   type ListRuns,
+  type ListSessionEvents,
   newId,
   type Outcome,
   type RegisterRunner,
   Run,
   RUN_LIST_ROWS_MAX,
   type RunEvent,
+  RunEventCount,
+  RunEventList,
   RunEventPage,
   RunExplanation,
   RunFacets,
@@ -40,6 +44,7 @@ import {
   RunResult,
   type RunState,
   Session,
+  SessionEventList,
   SessionExplanation,
   StoreHealth,
   type StreamEnd,
@@ -54,6 +59,8 @@ import { type CallOptions, type ClientOptions, createTransport, type Transport }
 export interface RunFilter extends Omit<ListRuns, 'statuses'> {
   status?: readonly RunState[] | undefined;
 }
+
+export type SessionRuns = Pick<ListSessionEvents, 'runId' | 'runs'>;
 
 export interface PageOptions extends CallOptions {
   /** The last sequence or cursor that the caller has. */
@@ -172,6 +179,29 @@ export function createClient(options: ClientOptions) {
     listEvents: (runId: string, { after, limit, waitSeconds, ...o }: PageOptions = {}): Promise<RunEventPage> =>
       get(`/runs/${id(runId)}/events`, RunEventPage, { after, limit, wait: waitSeconds }, o),
 
+    countEvents: (runId: string, { after, ...o }: CallOptions & { after?: number | undefined } = {}): Promise<RunEventCount> =>
+      get(`/runs/${id(runId)}/events/count`, RunEventCount, { after }, o),
+
+    /** What was said in a run, to the end of its log as it is now. */
+    iterateRunOutput: (runId: string, o?: CallOptions): AsyncGenerator<RunEvent, void, undefined> =>
+      eachEvent((cursor) => get(`/runs/${id(runId)}/output`, RunEventList, { cursor, limit: EVENT_LIST_ROWS_MAX }, o)),
+
+    /** What belongs to a command: its own events, those that name it as their target, the end of the run. */
+    iterateCommandEvents: (runId: string, commandId: string, o?: CallOptions): AsyncGenerator<RunEvent, void, undefined> =>
+      eachEvent((cursor) =>
+        get(`/runs/${id(runId)}/commands/${id(commandId)}/events`, RunEventList, { cursor, limit: EVENT_LIST_ROWS_MAX }, o),
+      ),
+
+    /** Every event of a session's run (the named one, else the active, else the last), or of all its runs, the oldest first. */
+    iterateSessionTrace: (sessionId: string, which: SessionRuns = {}, o?: CallOptions): AsyncGenerator<RunEvent, void, undefined> =>
+      eachEvent((cursor) => get(`/sessions/${id(sessionId)}/trace`, SessionEventList, { ...which, cursor, limit: EVENT_LIST_ROWS_MAX }, o)),
+
+    /** The same with what was said alone. */
+    iterateSessionOutput: (sessionId: string, which: SessionRuns = {}, o?: CallOptions): AsyncGenerator<RunEvent, void, undefined> =>
+      eachEvent((cursor) =>
+        get(`/sessions/${id(sessionId)}/output`, SessionEventList, { ...which, cursor, limit: EVENT_LIST_ROWS_MAX }, o),
+      ),
+
     followRun: (runId: string, o: FollowOptions = {}): AsyncGenerator<RunEvent, StreamEnd, undefined> =>
       followRun(transport, { ...RETRY_DEFAULT, ...options.retry }, runId, o),
 
@@ -252,3 +282,6 @@ async function* eachOfPages<Page extends { cursor: string | null }, Row>(
     cursor = page.cursor;
   }
 }
+
+const eachEvent = (read: (cursor: string | undefined) => Promise<RunEventList>): AsyncGenerator<RunEvent, void, undefined> =>
+  eachOfPages(read, ({ events }) => events);

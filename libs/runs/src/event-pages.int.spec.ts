@@ -1,4 +1,12 @@
-import { CommandNotFound, InvalidCursor, InvalidRequest, RunNotFound, SessionNotFound, type ListSessionEvents, type RunEvent } from '@runplane/contracts';
+import {
+  CommandNotFound,
+  InvalidCursor,
+  InvalidRequest,
+  RunNotFound,
+  SessionNotFound,
+  type ListSessionEvents,
+  type RunEvent,
+} from '@runplane/contracts';
 import { inTransaction, sql } from '@runplane/database';
 import { useDatabase } from '@runplane/database/testing';
 import { appendRunEvents } from './append-run-events';
@@ -36,7 +44,8 @@ async function pages(read: (cursor: string | undefined) => Promise<Page>): Promi
 
 /** Notes of a run that are no output, behind its log, and a message at the end of them. */
 async function lengthen(runId: string, events: number): Promise<void> {
-  await t.db.sql.query(sql`WITH r AS (UPDATE runplane.runs SET last_event_seq = last_event_seq + ${events}::int WHERE id = ${runId}::text RETURNING last_event_seq)
+  await t.db.sql
+    .query(sql`WITH r AS (UPDATE runplane.runs SET last_event_seq = last_event_seq + ${events}::int WHERE id = ${runId}::text RETURNING last_event_seq)
     INSERT INTO runplane.run_events (tenant_id, run_id, seq, id, type, payload, is_output)
     SELECT ${tenantId}::text, ${runId}::text, r.last_event_seq - ${events}::int + i, 'long-' || ${runId}::text || r.last_event_seq || '-' || i,
       CASE WHEN i = ${events}::int THEN 'assistant_message' ELSE 'reasoning' END, '{"text":"x"}', i = ${events}::int FROM r, generate_series(1, ${events}::int) i`);
@@ -86,7 +95,8 @@ describe('of a run', () => {
       epoch: turn.epoch,
       events: [message('of nobody'), { type: 'assistant_message', payload: { text: 'of the note', commandId: note.id } }],
     });
-    await t.db.sql.query(sql`WITH r AS (UPDATE runplane.runs SET last_event_seq = last_event_seq + 1 WHERE id = ${turn.run.id}::text RETURNING last_event_seq)
+    await t.db.sql
+      .query(sql`WITH r AS (UPDATE runplane.runs SET last_event_seq = last_event_seq + 1 WHERE id = ${turn.run.id}::text RETURNING last_event_seq)
       INSERT INTO runplane.run_events (tenant_id, run_id, seq, id, type, payload, is_output)
       SELECT ${tenantId}::text, ${turn.run.id}::text, r.last_event_seq, 'steering', 'backend_status', json_build_object('phase', 'steer-missed', 'targetCommandId', ${note.id}::text), false FROM r`);
     await inTransaction(t.db, (tx) => finishRun(tx, { ...key, epoch: turn.epoch, outcome: { terminalStatus: 'completed' } }));
@@ -135,19 +145,28 @@ describe('of a session', () => {
     for (const limit of [1, 4, 7, 500]) {
       expect(await ofAll(sessionId, listSessionTrace, { limit })).toEqual(whole);
       const output = await ofAll(sessionId, listSessionOutput, { limit });
-      expect(typesOf(output)).toEqual([...Array(2).fill(['user_message', 'assistant_message', 'terminal_status']), ['user_message']].flat());
+      expect(typesOf(output)).toEqual(
+        [...Array(2).fill(['user_message', 'assistant_message', 'terminal_status']), ['user_message']].flat(),
+      );
     }
   });
 
   test('of one run, the named, the active or the last is shown, and later pages stay with it', async () => {
     const sessionId = 's-one';
     const first = await endedTurn(sessionId, 'one');
-    expect(await listSessionTrace(t.db, { tenantId, sessionId, limit: 1 })).toMatchObject({ sessionId, runId: first, events: [{ runId: first, seq: 1 }] });
+    expect(await listSessionTrace(t.db, { tenantId, sessionId, limit: 1 })).toMatchObject({
+      sessionId,
+      runId: first,
+      events: [{ runId: first, seq: 1 }],
+    });
     const { cursor } = await listSessionTrace(t.db, { tenantId, sessionId, limit: 1 });
     const active = await inTransaction(t.db, (tx) => admitTurn(tx, { tenantId, sessionId, turn: newTurn('two'), idempotencyKey: 'two' }));
     expect((await listSessionOutput(t.db, { tenantId, sessionId })).runId).toBe(active.run.id);
     expect((await listSessionTrace(t.db, { tenantId, sessionId, runId: first })).events[0]?.runId).toBe(first);
-    expect(await listSessionTrace(t.db, { tenantId, sessionId, limit: 1, cursor: cursor ?? '' })).toMatchObject({ runId: first, events: [{ runId: first, seq: 2 }] });
+    expect(await listSessionTrace(t.db, { tenantId, sessionId, limit: 1, cursor: cursor ?? '' })).toMatchObject({
+      runId: first,
+      events: [{ runId: first, seq: 2 }],
+    });
     await expect(listSessionTrace(t.db, { tenantId, sessionId, runId: 'run_none' })).rejects.toThrow(RunNotFound);
     const elsewhere = await endedTurn('s-elsewhere', 'x');
     await expect(listSessionTrace(t.db, { tenantId, sessionId, runId: elsewhere })).rejects.toThrow(/does not belong to session/);
@@ -166,7 +185,8 @@ describe('of a session', () => {
     const sessionId = 's-long';
     const first = await endedTurn(sessionId, 'one');
     await lengthen(first, 10_500);
-    await t.db.sql.query(sql`INSERT INTO runplane.runs (tenant_id, id, project_id, session_id, workspace_ref, provider_id, backend_profile, execution_policy, input_hash,
+    await t.db.sql
+      .query(sql`INSERT INTO runplane.runs (tenant_id, id, project_id, session_id, workspace_ref, provider_id, backend_profile, execution_policy, input_hash,
         hash_version, max_attempts, on_runner_lost, partition_key, shard, events_pruned_at)
       SELECT ${tenantId}::text, 'pruned-' || i, 'p1', ${sessionId}::text, '{}', 'd', 'demo', '{}', 'h', 1, 3, 'fail', ${tenantId}::text || '/' || ${sessionId}::text, 0, runplane.app_now()
       FROM generate_series(1, 450) i`);

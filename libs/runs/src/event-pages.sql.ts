@@ -176,7 +176,12 @@ export async function scanSessionEvents(on: SqlExecutor, scan: SessionScan): Pro
   const shown = read.filter(({ fits }) => fits).slice(0, limit);
   // The page was cut by its number or bytes, or the walk by its own limit; or the runs that one page opens were all read to their ends.
   const lastRead = read.at(-1);
-  const cutAt = facts.found > read.length || shown.length < read.filter(({ fits }) => fits).length ? shown.at(-1) : lastRead?.isLast === true ? lastRead : undefined;
+  const cutAt =
+    facts.found > read.length || shown.length < read.filter(({ fits }) => fits).length
+      ? shown.at(-1)
+      : lastRead?.isLast === true
+        ? lastRead
+        : undefined;
   const next =
     cutAt !== undefined
       ? { createdAt: cutAt.runCreatedAt, runId: cutAt.eventRunId, seq: cutAt.seq }

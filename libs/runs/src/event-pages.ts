@@ -31,7 +31,10 @@ const sessionCursor = defineCursor(
 );
 
 /** How many events a run has behind a sequence. Errors: RunNotFound. */
-export async function countRunEvents(at: At, { tenantId, runId, afterSeq = 0 }: RunKey & { afterSeq?: number | undefined }): Promise<RunEventCount> {
+export async function countRunEvents(
+  at: At,
+  { tenantId, runId, afterSeq = 0 }: RunKey & { afterSeq?: number | undefined },
+): Promise<RunEventCount> {
   const counted = await countEvents(executorOf(at), { tenantId, runId }, parseInput(sequence, afterSeq));
   if (counted === undefined) throw runNotFound(runId);
   return counted;
@@ -46,7 +49,10 @@ export function listRunOutput(at: At, { tenantId, runId, ...page }: RunKey & Lis
  * What belongs to a command: its events, those that name it as their target, and the run's end. Errors: InvalidRequest, InvalidCursor,
  * RunNotFound, CommandNotFound (also for a command of another run).
  */
-export function listCommandEvents(at: At, { tenantId, runId, commandId, ...page }: RunKey & CommandKey & ListEvents): Promise<RunEventList> {
+export function listCommandEvents(
+  at: At,
+  { tenantId, runId, commandId, ...page }: RunKey & CommandKey & ListEvents,
+): Promise<RunEventList> {
   return readPage(at, { tenantId, runId }, page, { list: 'command', commandId }, ofCommand(commandId), commandId);
 }
 
@@ -92,7 +98,14 @@ async function readSessionPage(
   const { cursor, limit, runId, runs } = parseInput(ListSessionEvents, input);
   const filterHash = contentHash({ tenantId, sessionId, list, runs, runId: runId ?? null }).hash;
   const after = cursor === undefined ? undefined : sessionCursor.decode(cursor, filterHash);
-  const page = await scanSessionEvents(executorOf(at), { tenantId, sessionId, runs: runs === 'all' ? 'all' : { one: runId }, choice, after, limit });
+  const page = await scanSessionEvents(executorOf(at), {
+    tenantId,
+    sessionId,
+    runs: runs === 'all' ? 'all' : { one: runId },
+    choice,
+    after,
+    limit,
+  });
   if (page === undefined) throw new SessionNotFound(`There is no session ${sessionId}.`, { sessionId });
   if (!page.runIsThere && page.runId !== null) {
     throw new RunNotFound(`Run ${page.runId} does not belong to session ${sessionId}.`, { runId: page.runId });

@@ -1,4 +1,12 @@
-import { identifier, RegisterRunner, WAIT_SECONDS_MAX } from '@runplane/contracts';
+import {
+  EVENT_LIST_ROWS_DEFAULT,
+  EVENT_LIST_ROWS_MAX,
+  identifier,
+  ListEvents,
+  ListSessionEvents,
+  RegisterRunner,
+  WAIT_SECONDS_MAX,
+} from '@runplane/contracts';
 import { z } from 'zod';
 
 // Parts of requests and answers that only HTTP has. Resources and inputs themselves are libs/contracts'.
@@ -26,6 +34,10 @@ export function queryList<const Words extends readonly [string, ...string[]]>(wo
 export const wait = queryInt(0, WAIT_SECONDS_MAX).default(0).meta({ description: 'Seconds to wait for news before an answer without any' });
 
 export const afterSeq = queryInt(0, Number.MAX_SAFE_INTEGER).default(0).meta({ description: 'The last sequence that the caller has' });
+
+const eventLimit = queryInt(1, EVENT_LIST_ROWS_MAX).default(EVENT_LIST_ROWS_DEFAULT);
+export const EventPageQuery = ListEvents.extend({ limit: eventLimit });
+export const SessionEventPageQuery = z.strictObject({ ...ListSessionEvents.shape, limit: eventLimit });
 
 /** Header values are bytes, which Node reads as Latin-1; a client sends the UTF-8 of an identifier. */
 const utf8Header = z.preprocess((value) => (typeof value === 'string' ? Buffer.from(value, 'latin1').toString('utf8') : value), identifier);
