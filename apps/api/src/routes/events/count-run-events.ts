@@ -8,7 +8,7 @@ export const countRunEventsRoute: Route = (app, { db }) => {
   app.route({
     method: 'GET',
     url: '/runs/:runId/events/count',
-    config: { access: ['runs:read', 'runner'] },
+    config: { access: ['runs:read'] },
     schema: {
       operationId: 'countRunEvents',
       summary: 'How many events a run has after a sequence',
