@@ -1,8 +1,9 @@
 import { type ChildProcess, spawn } from 'node:child_process';
-import { mkdir, mkdtemp, realpath, rm, writeFile } from 'node:fs/promises';
+import { mkdir, mkdtemp, readFile, realpath, rm, writeFile } from 'node:fs/promises';
 import os from 'node:os';
 import path from 'node:path';
-import { createApiKey } from '@runplane/api';
+import { loadAllYaml } from '@kubernetes/client-node';
+import { createApiKey, readConfig } from '@runplane/api';
 import { type Client, createClient } from '@runplane/client';
 import { type AdmittedTurn, BackendProfiles, type ProcessJob, type Run, SCOPES } from '@runplane/contracts';
 import { checkStore, ensureTenant, sql } from '@runplane/database';
@@ -14,6 +15,7 @@ import {
   type LaunchRequest,
   reconcileRunnerJobsOnce,
 } from '@runplane/runs';
+import { Deployment } from 'kubernetes-models/apps/v1/Deployment';
 import { ApiProcess, freePort } from '../support/api-process';
 import { type Disturbance, KubernetesApiServer } from '../support/kubernetes-api';
 import type { StoredObject } from '../support/kubernetes-schema';
@@ -297,6 +299,40 @@ describe('the Kubernetes launcher', () => {
 
     expect(names.map((name) => cluster.jobs().some(({ metadata }) => metadata.name === name))).toEqual([false, true, true, false]);
     expect(cluster.secrets()).not.toContain(secret);
+  });
+});
+
+describe('examples/kubernetes', () => {
+  const example = path.resolve(__dirname, '../../examples/kubernetes');
+  const read = async (file: string): Promise<Record<string, any>[]> => loadAllYaml(await readFile(path.join(example, file), 'utf8')); // eslint-disable-line @typescript-eslint/no-explicit-any
+
+  it('grants what the launcher has done in these tests, and nothing more', async () => {
+    const verbs: Record<string, string> = { POST: 'create', GET: 'list', 'GET one': 'get', 'DELETE one': 'delete' };
+    const used = cluster.seen.map(({ method, path: at }) => {
+      const [, group = '', resource = '', name] = /^\/apis?\/(?:(batch)\/)?v1\/namespaces\/[^/]+\/(\w+)(?:\/(.+))?$/.exec(at) ?? [];
+      return `${group}/${resource} ${verbs[name === undefined ? method : `${method} one`]}`;
+    });
+
+    const role = (await read('rbac.yaml')).find(({ kind }) => kind === 'Role');
+    const granted = role?.['rules'].flatMap((rule: Record<'apiGroups' | 'resources' | 'verbs', string[]>) =>
+      rule.verbs.map((verb) => `${rule.apiGroups[0]}/${rule.resources[0]} ${verb}`),
+    );
+    expect([...new Set(used)].sort()).toEqual(granted.sort());
+  });
+
+  it('is valid: every object by its schema, the profiles by ours, and each name that one says another has', async () => {
+    const objects = [...(await read('rbac.yaml')), ...(await read('runplane.yaml'))];
+    const [profile] = objects.flatMap(({ kind, data }) => (kind === 'ConfigMap' ? Object.values(data as object) : [])) as string[];
+    const deployment = objects.find(({ kind }) => kind === 'Deployment')?.['spec'].template.spec;
+
+    new Deployment(objects.find(({ kind }) => kind === 'Deployment') as ConstructorParameters<typeof Deployment>[0]).validate();
+    const file = path.join(dir, 'example.json');
+    await writeFile(file, profile ?? '');
+    const variables = deployment.containers[0].env.map(({ name, value }: { name: string; value: string }) => [name, value] as const);
+    const env = { ...Object.fromEntries(variables), RUNPLANE_BACKENDS_FILE: file, KUBERNETES_SERVICE_HOST: '10.0.0.1' };
+    const agent = (await readConfig(env)).backends['agent'];
+    expect(agent?.kubernetes?.namespace).toBe(objects.find(({ kind }) => kind === 'Role')?.['metadata'].namespace);
+    expect(objects.find(({ kind }) => kind === 'RoleBinding')?.['subjects'][0].name).toBe(deployment.serviceAccountName);
   });
 });
 

@@ -60,7 +60,7 @@ type Version = Omit<ReturnType<typeof identityOf>, never>;
  * lost, meets `409 AlreadyExists`, reads the Job back and adopts it; a Job of that name that is not ours is left alone and fails the launch.
  *
  * The order makes a crash at any point harmless: Job → Secret → record. A Job without its Secret waits; the repeat makes it. See
- * docs/adr/0010-kubernetes-jobs.md.
+ * docs/adr/0017-kubernetes-jobs.md.
  */
 export async function createKubernetesLauncher(options: KubernetesLauncherOptions): Promise<KubernetesLauncher> {
   const { storeId, backends, log = () => undefined } = options;
