@@ -11,6 +11,7 @@ import {
   heartbeat,
   sweepLostRunnersOnce,
 } from '@runplane/runs';
+import { refreshSessionStorage, renameSession } from '@runplane/sessions';
 import { aClaimedTurn, aTurn, endLease, message, newTurn, TENANT } from '@runplane/runs/testing';
 import { DOCUMENTED_REFUSALS } from '../support/refusals';
 import { meetAnyhow, useRaces } from '../support/races';
@@ -105,6 +106,11 @@ const SIDES: Record<string, Side> = {
     states: ['dispatching'],
     call: async (tx, { claim }) =>
       claim && completeDispatchIntent(tx, claim, { outcome: 'created', job: { launcher: 'test', jobName: 'j', result: {} } }),
+  },
+  storage: {
+    states: ['claimed', 'stale', 'dispatching'],
+    call: (tx, { sessionId }) => refreshSessionStorage(tx, { tenantId, sessionId, storage: { kind: 'folder', name: newKey() } }),
+    alone: ({ sessionId }) => inTransaction(t.db, (tx) => renameSession(tx, { tenantId, sessionId, title: newKey() })),
   },
   takeover: {
     states: ['stale'],

@@ -23,6 +23,7 @@ export const RUN_CAUSES = [
   'waits-for-runner',
   'waits-for-dispatcher',
   'no-dispatcher',
+  'waits-for-place',
   'launch-backs-off',
   'launching',
   'dispatcher-lost',

@@ -122,7 +122,7 @@ export async function deferDispatchIntent(
 }
 
 /** Stands in `lastError` of an intent that waits for a place. */
-const WAITS_FOR_CAPACITY = 'capacity_reached: every place of the backend is taken';
+export const WAITS_FOR_CAPACITY = 'capacity_reached: every place of the backend is taken';
 
 export interface DispatchFailure {
   readonly failureKind: string;

@@ -1,6 +1,7 @@
 import { RUN_CAUSES, type RunCause } from '@runplane/contracts';
 import { inTransaction, sql, type Db } from '@runplane/database';
 import { useDatabase } from '@runplane/database/testing';
+import { refreshSessionStorage } from '@runplane/sessions';
 import { acknowledgeCancel } from './acknowledge-cancel';
 import { ackCommand } from './ack-command';
 import { appendRunEvents } from './append-run-events';
@@ -8,7 +9,8 @@ import { cancelCommand } from './cancel-command';
 import { cancelRun } from './cancel-run';
 import { claimRun } from './claim-run';
 import { createCommand } from './create-command';
-import { claimDispatchIntents, completeDispatchIntent, retryDispatchIntent } from './dispatch-intents';
+import { claimDispatchIntents, completeDispatchIntent, deferDispatchIntent, retryDispatchIntent } from './dispatch-intents';
+import { claimExpiredStorage } from './claim-expired-storage';
 import { explainRun, explainSession } from './explain-run';
 import { finishCommand } from './finish-command';
 import { finishRun } from './finish-run';
@@ -163,10 +165,18 @@ const CASES: Record<RunCause, { says: RegExp; make: (db: Db) => Promise<string> 
     },
   },
   'launch-backs-off': {
-    says: /failed \(attempt 1 of 8\): no such image; the dispatcher tries again in \d+ s/,
+    says: /failed \(attempt 1 of 8\): no such image; the dispatcher asks again in \d+ s/,
     make: async (db) => {
       const { runId, claim } = await claimIntent(db);
       await inTransaction(db, (tx) => retryDispatchIntent(tx, claim, { error: 'no such image', delayMs: 20_000 }));
+      return runId;
+    },
+  },
+  'waits-for-place': {
+    says: /Every place of the backend is taken by other runs; the dispatcher asks again in/,
+    make: async (db) => {
+      const { runId, claim } = await claimIntent(db);
+      await inTransaction(db, (tx) => deferDispatchIntent(tx, claim, { limit: 1, live: 1, reserved: 0 }));
       return runId;
     },
   },
@@ -298,6 +308,22 @@ test('a turn without a deadline of its own does not promise a takeover', async (
   const said = await explainSession(t.db, { tenantId: TENANT, sessionId: 's-4' });
   expect(said).toMatchObject({ cause: 'busy', run: { cause: 'waits-for-runner', nextChangeInMs: null } });
   expect(said.sentence).not.toContain('taken over');
+});
+
+test('a session whose storage is being deleted says so', async () => {
+  const { runId, epoch } = await acknowledged(t.db, 's-5');
+  await inTransaction(t.db, (tx) => finishRun(tx, { ...key(runId), epoch, outcome: { terminalStatus: 'completed' } }));
+  await inTransaction(t.db, (tx) =>
+    refreshSessionStorage(tx, { tenantId: TENANT, sessionId: 's-5', storage: { kind: 'folder', name: 'f' } }),
+  );
+  await t.db.pool.query(`UPDATE runplane.sessions SET expires_at = now() - interval '1 day' WHERE session_id = 's-5'`);
+  await inTransaction(t.db, (tx) => claimExpiredStorage(tx, { owner: 'collector' }));
+  const said = await explainSession(t.db, { tenantId: TENANT, sessionId: 's-5' });
+  expect(said).toMatchObject({
+    cause: 'storage-leaving',
+    isMoving: true,
+    sentence: expect.stringMatching(/storage is being deleted .* no turn starts for \d+ s/),
+  });
 });
 
 test('what is not there, or another tenant’s, is not found', async () => {

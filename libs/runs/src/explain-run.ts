@@ -1,6 +1,6 @@
 import { SessionNotFound, type JsonObject, type RunExplanation, type SessionCause, type SessionExplanation } from '@runplane/contracts';
 import { executorOf, type At, type SqlExecutor } from '@runplane/database';
-import { findSession, type SessionKey, type SessionRow } from '@runplane/sessions';
+import { findSession, storageHeldMs, type SessionKey, type SessionRow } from '@runplane/sessions';
 import { findExplainedRun, type ExplainedRun } from './explain-run.sql';
 import { runNotFound } from './require';
 import { decideStaleness } from './run-decisions';
@@ -43,13 +43,16 @@ async function activeRun(on: SqlExecutor, { tenantId, activeRunId }: SessionRow)
   return activeRunId === null ? undefined : findExplainedRun(on, { tenantId, runId: activeRunId });
 }
 
-type SessionFacts = Pick<SessionRow, 'activeRunId' | 'activeCommandId' | 'lastRunId' | 'terminalStatus' | 'failureKind'>;
-
 /** The rule alone: `run` is the open turn's. */
 export function explainSessionFacts(
-  session: SessionFacts,
+  session: SessionRow,
   run: ExplainedRun | undefined,
 ): { cause: SessionCause; isMoving: boolean; sentence: string } {
+  const heldMs = storageHeldMs(session);
+  if (heldMs !== undefined) {
+    const sentence = `Its storage is being deleted (it had expired): no turn starts for ${inWords(heldMs)}, or until that is done.`;
+    return { cause: 'storage-leaving', isMoving: true, sentence };
+  }
   if (session.activeRunId === null || run === undefined) {
     if (session.lastRunId === null)
       return { cause: 'never-used', isMoving: true, sentence: 'No run was ever started in the session; it is free for a turn.' };

@@ -1,5 +1,6 @@
 import { CLAIM_LEASE_MS_DEFAULT, DISPATCH_ATTEMPTS_MAX, isOpenIntent, type RunCause } from '@runplane/contracts';
 import { isLive } from '@runplane/database';
+import { WAITS_FOR_CAPACITY } from './dispatch-intents';
 import { decideLostRunner, isCancelOverdue, isClaimOverdue } from './run-decisions';
 import type { ExplainedRun } from './explain-run.sql';
 
@@ -107,21 +108,21 @@ function explainClaimed(run: ExplainedRun): Why {
 }
 
 function explainPending(run: ExplainedRun): Why {
-  const again = run.attempts === 0 ? '' : ` after ${run.attempts} of ${run.maxAttempts} attempts`;
+  const tried = run.attempts === 0 ? '' : ` after ${run.attempts} of ${run.maxAttempts} attempts`;
   if (isClaimOverdue(run)) {
     return stuck(
       'claim-overdue',
-      `No runner has claimed the run by its deadline${again}${jobOf(run)}; the next sweep ends it as failed, infra-failed.`,
+      `No runner has claimed the run by its deadline${tried}${jobOf(run)}; the next sweep ends it as failed, infra-failed.`,
       0,
     );
   }
   if (run.openCommands === 0) {
-    return stuck('nothing-to-do', `The run waits${again}, but no command is open: it needs a command, or a cancel.`, run.claimDeadlineInMs);
+    return stuck('nothing-to-do', `The run waits${tried}, but no command is open: it needs a command, or a cancel.`, run.claimDeadlineInMs);
   }
   if (run.intentState === null) {
     return stuck(
       'waits-for-runner',
-      `Nobody was asked to launch a runner: the run waits${again} for one that claims it by itself.`,
+      `Nobody was asked to launch a runner: the run waits${tried} for one that claims it by itself.`,
       run.claimDeadlineInMs,
     );
   }
@@ -129,7 +130,7 @@ function explainPending(run: ExplainedRun): Why {
     return run.intentState === 'dispatched'
       ? moving(
           'waits-for-claim',
-          `A runner was launched${jobOf(run)} and has not claimed the run yet${again}; ${deadline(run)}.`,
+          `A runner was launched${jobOf(run)} and has not claimed the run yet${tried}; ${deadline(run)}.`,
           run.claimDeadlineInMs,
         )
       : stuck(
@@ -143,11 +144,10 @@ function explainPending(run: ExplainedRun): Why {
     return moving('launching', `The dispatcher ${run.intentOwner ?? ''} is launching a runner (${tries}).`, run.intentLeaseInMs);
   }
   if (isLive(run.intentReadyInMs) && run.intentState === 'retry') {
-    return stuck(
-      'launch-backs-off',
-      `Launching a runner failed (${tries})${errorOf(run)}; the dispatcher tries again in ${inWords(run.intentReadyInMs)}.`,
-      run.intentReadyInMs,
-    );
+    const again = `the dispatcher asks again in ${inWords(run.intentReadyInMs)}`;
+    return run.intentError === WAITS_FOR_CAPACITY
+      ? moving('waits-for-place', `Every place of the backend is taken by other runs; ${again}.`, run.intentReadyInMs)
+      : stuck('launch-backs-off', `Launching a runner failed (${tries})${errorOf(run)}; ${again}.`, run.intentReadyInMs);
   }
   if ((run.intentAttempts ?? 0) >= DISPATCH_ATTEMPTS_MAX) {
     return stuck(

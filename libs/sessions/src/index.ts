@@ -21,6 +21,7 @@ export {
   type ExpiredStorage,
   type StorageClaim,
 } from './session-storage.sql';
+export { storageHeldMs } from './session-decisions';
 export { titleOfTurn } from './session-title';
 export {
   findSession,
