@@ -70,6 +70,8 @@ export const ROUTE_SAMPLES: Readonly<Record<string, RouteSample>> = {
     foreign: 'own',
   },
   'GET /v1/sessions/:sessionId': { foreign: 404 },
+  'POST /v1/sessions/:sessionId/cancel': { body: () => ({ reason: 'enough' }), foreign: 404 },
+  'GET /v1/sessions/:sessionId/cancel-requests': { foreign: 404 },
   'GET /v1/sessions/:sessionId/why': { foreign: 404 },
   'POST /v1/runs/:runId/claim': { body: ({ runnerId }) => ({ runnerId }), foreign: 404, fenced: true },
   'POST /v1/runs/:runId/heartbeat': { body: ({ epoch }) => ({ epoch }), foreign: 404, fenced: true },

@@ -7,8 +7,10 @@ import {
   type Cancel,
   CancelledCommand,
   CancelledRun,
+  CancelledSession,
   CancelProgress,
   CancelRequestList,
+  CancelRequestPage,
   ClaimedRun,
   type ClaimRun,
   Command,
@@ -172,6 +174,16 @@ export function createClient(options: ClientOptions) {
 
     cancelCommand: (commandId: string, cancel: Cancel = {}, o?: CallOptions): Promise<z.infer<typeof CancelledCommand>> =>
       post(`/commands/${id(commandId)}/cancel`, cancel, CancelledCommand, o),
+
+    /** Stops whatever runs in the session; `run: null` where nothing does. */
+    cancelSession: (sessionId: string, cancel: Cancel = {}, o?: CallOptions): Promise<z.infer<typeof CancelledSession>> =>
+      post(`/sessions/${id(sessionId)}/cancel`, cancel, CancelledSession, o),
+
+    listSessionCancelRequests: (
+      sessionId: string,
+      { cursor, limit, ...o }: CallOptions & { cursor?: string | undefined; limit?: number | undefined } = {},
+    ): Promise<z.infer<typeof CancelRequestPage>> =>
+      get(`/sessions/${id(sessionId)}/cancel-requests`, CancelRequestPage, { cursor, limit }, o),
 
     listCancelRequests: (runId: string, o?: CallOptions): Promise<z.infer<typeof CancelRequestList>> =>
       get(`/runs/${id(runId)}/cancel-requests`, CancelRequestList, {}, o),

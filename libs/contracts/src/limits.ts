@@ -50,6 +50,10 @@ export const CLAIM_DEADLINE_MS_DEFAULT = 300_000;
 export const CANCEL_GRACE_MS_DEFAULT = 30_000;
 export const CANCEL_GRACE_MS_MAX = 600_000;
 
+/** Of a run, from its first claim. */
+export const RUN_DURATION_MS_MIN = 1_000;
+export const RUN_DURATION_MS_MAX = 7 * 86_400_000;
+
 export const RUN_ATTEMPTS_MAX_DEFAULT = 3;
 export const RUN_ATTEMPTS_MAX = 20;
 export const DISPATCH_ATTEMPTS_MAX = 8;

@@ -10,6 +10,8 @@ import {
   COUNTER_MAX,
   REASON_CODE_POINTS_MAX,
   RUN_ATTEMPTS_MAX,
+  RUN_DURATION_MS_MAX,
+  RUN_DURATION_MS_MIN,
 } from './limits';
 import {
   CANCEL_STAGES,
@@ -61,6 +63,12 @@ export const CreateRun = z
     traceSink: Json.nullish(),
     onRunnerLost: z.enum(RUNNER_LOST_POLICIES).optional(),
     maxAttempts: z.int().min(1).max(RUN_ATTEMPTS_MAX).optional(),
+    maxDurationMs: z
+      .int()
+      .min(RUN_DURATION_MS_MIN)
+      .max(RUN_DURATION_MS_MAX)
+      .optional()
+      .meta({ description: 'From the first claim, over all runners; then the run is cancelled with the failure kind `timeout`' }),
   })
   .meta({ id: 'CreateRun' });
 export type CreateRun = z.input<typeof CreateRun>;
@@ -95,6 +103,7 @@ export type AdmitTurn = z.input<typeof AdmitTurn>;
 
 export const RunFailure = z.object({ kind: z.string(), message: z.string().nullable() }).meta({ id: 'RunFailure' });
 
+// Fields that came later have a default: a client of this release must read an answer of the one before, while both are being served.
 export const Run = z
   .object({
     id: z.string(),
@@ -112,7 +121,14 @@ export const Run = z
     failure: RunFailure.nullable(),
     onRunnerLost: z.enum(RUNNER_LOST_POLICIES),
     maxAttempts: z.int(),
-    attempts: z.int().meta({ description: 'How often a runner has taken the run over' }),
+    attempts: z.int().meta({ description: 'How often a runner has taken the run over, or was launched in vain' }),
+    maxDurationMs: z.int().nullable().default(null),
+    startedAt: time.nullable().default(null).meta({ description: 'When it was first claimed' }),
+    durationRemainingMs: z
+      .int()
+      .nullable()
+      .default(null)
+      .meta({ description: 'Null where there is no limit, before the first claim and after the end' }),
     claimedBy: z.string().nullable(),
     claimEpoch: z.int(),
     leaseRemainingMs: z.int().nullable(),
@@ -250,7 +266,14 @@ export const ClaimRun = z
 export type ClaimRun = z.input<typeof ClaimRun>;
 
 export const ClaimedRun = z
-  .object({ run: Run, epoch: z.int(), leaseRemainingMs: z.int(), commands: z.array(Command), serverTime: time })
+  .object({
+    run: Run,
+    epoch: z.int(),
+    leaseRemainingMs: z.int(),
+    durationRemainingMs: z.int().nullable(),
+    commands: z.array(Command),
+    serverTime: time,
+  })
   .meta({ id: 'ClaimedRun' });
 export type ClaimedRun = z.infer<typeof ClaimedRun>;
 
@@ -270,6 +293,11 @@ export const HeartbeatAnswer = z
     runStatus: z.enum(RUN_STATES),
     stop: z.boolean(),
     leaseRemainingMs: z.int(),
+    durationRemainingMs: z
+      .int()
+      .nullable()
+      .default(null)
+      .meta({ description: 'Until the server cancels the run as `timeout`; null: no limit' }),
     cancel: z.object({ requestId: z.string(), reason: z.string(), deadlineRemainingMs: z.int().nullable() }).nullable(),
     cancelledCommands: z.array(z.string()).meta({ description: 'Open commands whose cancel has been requested' }),
     commands: z.array(Command).meta({ description: 'Open commands after commandsAfterSeq' }),
@@ -427,6 +455,12 @@ export const CancelledRun = z.object({ run: Run, request: CancelRequest.nullable
 export const CancelledCommand = z
   .object({ command: Command, request: CancelRequest.nullable(), changed: z.boolean() })
   .meta({ id: 'CancelledCommand' });
+export const CancelledSession = z
+  .object({ sessionId: z.string(), run: Run.nullable(), request: CancelRequest.nullable(), changed: z.boolean() })
+  .meta({ id: 'CancelledSession', description: '`run: null`: nothing ran in the session' });
+export const CancelRequestPage = z
+  .object({ requests: z.array(CancelRequest), cursor: z.string().nullable().meta({ description: 'Of the next page; null at the end' }) })
+  .meta({ id: 'CancelRequestPage' });
 export const CancelProgress = z.object({ stage: z.enum(CANCEL_STAGES) }).meta({ id: 'CancelProgress' });
 
 export const RunEventPage = z

@@ -12,22 +12,22 @@ export const RUN_TRANSITIONS = {
   pending: {
     claimed: ['claimRun'],
     failed: ['terminalizeDispatchIntent', 'failExhaustedIntentsOnce', 'failUnclaimedRunsOnce', 'failUnclaimedJob', 'admitTurn'],
-    cancelled: ['cancelRun'],
+    cancelled: ['cancelRun', 'cancelSession', 'cancelCommand', 'cancelOverdueRunsOnce'],
   },
   claimed: {
     pending: ['sweepLostRunnersOnce'],
     claimed: ['claimRun'],
-    cancelling: ['cancelRun'],
+    cancelling: ['cancelRun', 'cancelSession', 'cancelOverdueRunsOnce'],
     completed: ['finishRun'],
     failed: ['finishRun', 'sweepLostRunnersOnce', 'admitTurn'],
     blocked: ['finishRun'],
-    cancelled: ['finishRun', 'cancelRun'],
+    cancelled: ['finishRun', 'cancelRun', 'cancelSession', 'cancelOverdueRunsOnce', 'sweepLostRunnersOnce'],
   },
   cancelling: {
     completed: ['finishRun'],
     failed: ['finishRun'],
     blocked: ['finishRun'],
-    cancelled: ['finishRun', 'cancelRun', 'sweepCancelDeadlinesOnce', 'sweepLostRunnersOnce', 'admitTurn'],
+    cancelled: ['finishRun', 'cancelRun', 'cancelSession', 'sweepCancelDeadlinesOnce', 'sweepLostRunnersOnce', 'admitTurn'],
   },
   completed: {},
   failed: {},
@@ -90,20 +90,20 @@ export const SESSION_TRANSITIONS = {
 export const CANCEL_STAGES = ['accepted', 'persisted', 'delivered', 'aborting', 'fenced', 'terminalized'] as const;
 export type CancelStage = (typeof CANCEL_STAGES)[number];
 export const CANCEL_STAGE_TRANSITIONS = {
-  accepted: { persisted: ['cancelRun', 'cancelCommand'] },
+  accepted: { persisted: ['cancelRun', 'cancelSession', 'cancelCommand', 'cancelOverdueRunsOnce', 'sweepLostRunnersOnce'] },
   persisted: {
     delivered: ['acknowledgeCancel'],
     aborting: ['acknowledgeCancel'],
-    fenced: ['cancelRun', 'cancelCommand', 'sweepCancelDeadlinesOnce', 'sweepLostRunnersOnce'],
+    fenced: ['cancelRun', 'cancelSession', 'cancelCommand', 'sweepCancelDeadlinesOnce', 'sweepLostRunnersOnce', 'admitTurn'],
     terminalized: ['closeRun', 'finishCommand', 'cancelCommand', 'sweepCancelDeadlinesOnce'],
   },
   delivered: {
     aborting: ['acknowledgeCancel'],
-    fenced: ['cancelRun', 'cancelCommand', 'sweepCancelDeadlinesOnce', 'sweepLostRunnersOnce'],
+    fenced: ['cancelRun', 'cancelSession', 'cancelCommand', 'sweepCancelDeadlinesOnce', 'sweepLostRunnersOnce', 'admitTurn'],
     terminalized: ['closeRun', 'finishCommand', 'cancelCommand', 'sweepCancelDeadlinesOnce'],
   },
   aborting: {
-    fenced: ['cancelRun', 'cancelCommand', 'sweepCancelDeadlinesOnce', 'sweepLostRunnersOnce'],
+    fenced: ['cancelRun', 'cancelSession', 'cancelCommand', 'sweepCancelDeadlinesOnce', 'sweepLostRunnersOnce', 'admitTurn'],
     terminalized: ['closeRun', 'finishCommand', 'cancelCommand', 'sweepCancelDeadlinesOnce'],
   },
   fenced: { terminalized: ['closeRun', 'cancelCommand', 'sweepCancelDeadlinesOnce'] },

@@ -12,7 +12,7 @@ import { CommandQueue } from './command-queue';
 import { EventWriter } from './event-writer';
 import { Lease } from './lease';
 import type { RunnerEnd, RunnerOptions } from './run-runner';
-import { CancelRequested, RunLost, RunnerStopping } from './stop-reasons';
+import { CancelRequested, RunLost, RunnerStopping, TimeOver } from './stop-reasons';
 
 export interface Claim extends ClaimedRun {
   /** performance.now() before the claim was sent. */
@@ -28,6 +28,7 @@ const CANCEL_REPORT_MS = 500;
 const LOST_GRACE_MS = 5_000;
 
 const CANCELLED: Outcome = { terminalStatus: 'cancelled' };
+const TIMED_OUT: Outcome = { terminalStatus: 'cancelled', failureKind: 'timeout', failureMessage: 'timeout' };
 
 /** The work on one claim, from its answer to the report of the end (see runRunner). */
 export class ClaimedWork {
@@ -77,6 +78,7 @@ export class ClaimedWork {
       this.stop(this.lease.lost.reason);
     };
     const onStopRequest = () => this.stop(new RunnerStopping());
+    const timeOver = this.timeOver();
     this.lease.lost.addEventListener('abort', onLost, { once: true });
     signal?.addEventListener('abort', onStopRequest, { once: true });
     if (signal?.aborted === true) onStopRequest();
@@ -87,6 +89,7 @@ export class ClaimedWork {
       await this.writer.flush();
       return { kind: 'released' };
     } finally {
+      clearTimeout(timeOver);
       signal?.removeEventListener('abort', onStopRequest);
       this.lease.lose(new RunLost('the runner has ended its work on this run')); // work that outlives its grace writes nothing any more
     }
@@ -122,6 +125,7 @@ export class ClaimedWork {
   private outcomeOf(error: unknown): Outcome | 'release' {
     const reason: unknown = this.abort.signal.reason;
     if (reason instanceof CancelRequested) return CANCELLED;
+    if (reason instanceof TimeOver) return TIMED_OUT;
     if (reason instanceof RunnerStopping) return this.claim.run.onRunnerLost === 'requeue' ? 'release' : failed('runner-lost', reason);
     return this.abort.signal.aborted ? failed('infra-failed', reason) : failed('backend-failed', error);
   }
@@ -148,6 +152,13 @@ export class ClaimedWork {
       if (isProblem(error, 'command_closed')) return finish(); // somebody else has ended the turn; the run ends all the same
       throw error;
     }
+  }
+
+  /** Stops by itself when the run's time is over, counted as the lease is; the server asks a moment later, and its word then stands. */
+  private timeOver(): NodeJS.Timeout | undefined {
+    const { durationRemainingMs, claimedAt } = this.claim;
+    if (durationRemainingMs === null) return undefined;
+    return setTimeout(() => this.stop(new TimeOver()), Math.max(0, claimedAt + durationRemainingMs - performance.now()));
   }
 
   private stop(reason: unknown): void {

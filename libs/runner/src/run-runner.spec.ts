@@ -22,6 +22,7 @@ class FakeApi {
   readonly stored: NewRunEvent[] = [];
   readonly batches: NewRunEvent[][] = [];
   leaseMs = 30_000;
+  durationMs: number | null = null;
   status = 'claimed';
   cancel: JsonObject | null = null;
   cancelledCommands: string[] = [];
@@ -54,7 +55,15 @@ class FakeApi {
   }
 
   private answer({ path, body }: Call): object {
-    if (path === 'claim') return { run: this.run(), epoch: 1, leaseRemainingMs: this.leaseMs, commands: this.commands, serverTime: time };
+    if (path === 'claim')
+      return {
+        run: this.run(),
+        epoch: 1,
+        leaseRemainingMs: this.leaseMs,
+        durationRemainingMs: this.durationMs,
+        commands: this.commands,
+        serverTime: time,
+      };
     if (path === 'heartbeat') return this.heartbeat(Number(body['commandsAfterSeq']));
     if (path === 'events') return this.append(body);
     if (path === 'cancel-acknowledgements') return { stage: body.stage };
@@ -328,6 +337,15 @@ describe('a lease', () => {
 
     expect(await end).toMatchObject({ kind: 'lost', reason: { message: 'the run is cancelled' } });
   });
+});
+
+it('stops by itself when the time of the run is over, and reports a timeout', async () => {
+  api.durationMs = 50;
+  await run(({ signal }) => aborted(signal));
+  expect(api.of('finish')[0]?.body.outcome).toMatchObject({ terminalStatus: 'cancelled', failureKind: 'timeout' });
+
+  api = new FakeApi(); // a server of the release before says nothing of it
+  expect(await run(() => Promise.resolve(COMPLETED))).toMatchObject({ kind: 'finished' });
 });
 
 describe('a cancel', () => {

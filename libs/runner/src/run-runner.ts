@@ -26,7 +26,7 @@ export interface RunnerOptions {
 export interface RunnerContext {
   readonly run: Run;
   readonly epoch: number;
-  /** Aborts when the work has to stop; the reason is CancelRequested, RunnerStopping, RunLost, or the refusal of an event. */
+  /** Aborts when the work has to stop; the reason is CancelRequested, TimeOver, RunnerStopping, RunLost, or the refusal of an event. */
   readonly signal: AbortSignal;
   /** Aborts when nothing can be written any more: no time is left for a friendly end. */
   readonly lost: AbortSignal;

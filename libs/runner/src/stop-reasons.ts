@@ -16,6 +16,14 @@ export class CancelRequested extends Error {
   }
 }
 
+/** The run has used up its time: stop; the end is still reported. The server cuts the run off after its grace, also without this runner. */
+export class TimeOver extends Error {
+  constructor(message = 'the run has used up its time') {
+    super(message);
+    this.name = 'TimeOver';
+  }
+}
+
 /** The runner's own process is asked to end. */
 export class RunnerStopping extends Error {
   constructor(message = 'the runner was asked to stop') {

@@ -22,11 +22,19 @@ export async function acknowledgeCancel(
 ): Promise<{ stage: CancelStage }> {
   const key = { tenantId, runId };
   const run = await requireWriter(tx, key, epoch);
-  const requestId = commandId === undefined ? run.cancelRequestId : (await requireLockedCommand(tx, key, commandId)).cancelRequestId;
+  const command = commandId === undefined ? undefined : await requireLockedCommand(tx, key, commandId);
+  const requestId = command === undefined ? run.cancelRequestId : command.cancelRequestId;
   const request = requestId === null ? undefined : await findCancelRequest(tx, { tenantId, requestId });
   if (request === undefined) throw new NoCancelRequested(`Nobody has asked to cancel ${commandId ?? runId}.`, { runId });
   if (CANCEL_STAGES.indexOf(request.stage) >= CANCEL_STAGES.indexOf(stage)) return { stage: request.stage };
   await writeCancelStage(tx, tenantId, [request.id], stage);
-  await appendServerEvents(tx, key, [cancelStageEvent(request, stage, { claimedBy: run.claimedBy })]);
+  // Who is stopping knows of it: a skipped word is told all the same, so that every story has each stage.
+  const stages = stage === 'aborting' && request.stage === 'persisted' ? (['delivered', 'aborting'] as const) : [stage];
+  const facts = { claimedBy: run.claimedBy, ...(command && { commandState: command.state }) };
+  await appendServerEvents(
+    tx,
+    key,
+    stages.map((each) => cancelStageEvent(request, each, facts)),
+  );
   return { stage };
 }

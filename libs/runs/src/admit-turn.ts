@@ -12,6 +12,7 @@ import {
 } from '@runplane/contracts';
 import { requireTenant, RestartTransaction, type Tx } from '@runplane/database';
 import { assertBoundary, assertStorageFree, ensureSession, findSession, writeTurnEnded, type SessionRow } from '@runplane/sessions';
+import { endCancelledRun } from './cancel-run';
 import { closeRun } from './close-run';
 import { findCommandOfSessionByKey, lockCommand, type CommandRow } from './command.sql';
 import {
@@ -76,7 +77,7 @@ export async function admitTurn(
   if ((await findTurnByKey(tx, wanted)) !== undefined) throw new RestartTransaction('a twin of this turn has just been admitted');
   assertBoundary(session, wanted.run);
   assertStorageFree(session);
-  if (active !== undefined) await takeOver(tx, active, session);
+  if (active !== undefined) await takeOver(tx, active, session, settings);
   return admitNew(tx, wanted, session, settings);
 }
 
@@ -116,7 +117,12 @@ async function lockActiveTurn(tx: Tx, { tenantId, sessionId }: WantedTurn): Prom
 }
 
 /** Ends a stale turn. Errors: SessionBusy when it is alive. */
-async function takeOver(tx: Tx, { run, lease, command, intentState }: ActiveTurn, session: SessionRow): Promise<void> {
+async function takeOver(
+  tx: Tx,
+  { run, lease, command, intentState }: ActiveTurn,
+  session: SessionRow,
+  settings: TenantSettings,
+): Promise<void> {
   const { tenantId, sessionId } = session;
   if (isFinalRun(run.status) || isFinalCommand(command.state)) {
     // The projection is behind the facts; no operation leaves it so, an import might.
@@ -130,7 +136,8 @@ async function takeOver(tx: Tx, { run, lease, command, intentState }: ActiveTurn
     });
     return;
   }
-  const staleness = decideStaleness(run, lease, intentState);
+  const waitLeftMs = settings.claimDeadlineMs - Math.min(run.unchangedForMs, command.unchangedForMs);
+  const staleness = decideStaleness(run, lease, intentState, waitLeftMs);
   if (staleness.kind === 'live') {
     throw new SessionBusy(`Session ${sessionId} is busy with turn ${command.id} of run ${run.id}.`, {
       sessionId,
@@ -141,14 +148,11 @@ async function takeOver(tx: Tx, { run, lease, command, intentState }: ActiveTurn
       staleInMs: staleness.staleInMs,
     });
   }
-  const cancelling = run.status === 'cancelling' && run.cancelRequestId !== null;
-  await closeRun(tx, run, {
-    status: cancelling ? 'cancelled' : 'failed',
-    failureKind: cancelling ? 'cancelled' : 'infra-failed',
-    failureMessage: 'a new turn replaced one whose runner was gone',
-    reason: 'session-turn-admission-stale-lease',
-    before: [staleTakeoverEvent(command, { why: staleness.why, claimedBy: run.claimedBy })],
-  });
+  const reason = 'session-turn-admission-stale-lease';
+  const before = [staleTakeoverEvent(command, { why: staleness.why, claimedBy: run.claimedBy })];
+  if (run.status === 'cancelling') return endCancelledRun(tx, run, { fenced: true, reason, before });
+  const failureMessage = 'a new turn replaced one whose runner was gone';
+  await closeRun(tx, run, { status: 'failed', failureKind: 'infra-failed', failureMessage, reason, before });
 }
 
 async function admitNew(

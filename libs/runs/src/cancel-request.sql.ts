@@ -1,5 +1,6 @@
 import { CANCEL_STAGES, CANCEL_TARGET_KINDS, type CancelRequest, type CancelStage, type CancelTargetKind } from '@runplane/contracts';
-import { column, maybeRow, oneRow, rows, sql, type SqlExecutor, type Tx } from '@runplane/database';
+import { column, emptySql, maybeRow, oneRow, rows, sql, type SqlExecutor, type Tx } from '@runplane/database';
+import type { SessionKey } from '@runplane/sessions';
 import { z } from 'zod';
 import type { RunKey } from './run.sql';
 
@@ -65,6 +66,27 @@ export function findCancelRequest(
     on,
     RequestRow,
     sql`SELECT ${COLUMNS} FROM runplane.cancel_requests WHERE tenant_id = ${tenantId}::text AND id = ${requestId}::text`,
+  );
+}
+
+/** A place in the list of a session's requests, newest first. */
+export interface CancelRequestPlace {
+  readonly createdAt: string;
+  readonly id: string;
+}
+
+/** One page of the requests that concern a session, newest first. */
+export function listCancelRequestsOfSession(
+  on: SqlExecutor,
+  { tenantId, sessionId }: SessionKey,
+  { after, limit }: { after: CancelRequestPlace | undefined; limit: number },
+): Promise<CancelRequest[]> {
+  const behind = after === undefined ? emptySql : sql`AND (created_at, id) < (${after.createdAt}::timestamptz, ${after.id}::text)`;
+  return rows(
+    on,
+    RequestRow,
+    sql`SELECT ${COLUMNS} FROM runplane.cancel_requests WHERE tenant_id = ${tenantId}::text AND session_id = ${sessionId}::text ${behind}
+        ORDER BY created_at DESC, id DESC LIMIT ${limit}::int`,
   );
 }
 

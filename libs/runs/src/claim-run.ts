@@ -15,7 +15,7 @@ const LOOKS_MAX = 8;
  * Claims a run for a runner, under a lease. The returned epoch is the fencing token: every later call of the runner names it.
  *
  * Input     runnerId: one incarnation of a runner; leaseMs: 5 s to 10 min, default 30 s.
- * Returns   the run, the epoch, the remaining lease and the open commands. A repeated call of the holder keeps its epoch and prolongs.
+ * Returns   the run, the epoch, the remaining lease and duration, and the open commands. A repeated call of the holder keeps its epoch and prolongs.
  * Locks     run → run lease, in one statement.   Writes: runs, run_leases, run_events, outbox.
  * Errors    RunNotFound, RunClosed, RunCancelling, RunClaimed (with holder and remaining lease).
  * Emits     run-claimed; before it claim-lost where an ended lease is taken over.
@@ -35,7 +35,14 @@ export async function claimRun(at: At, { tenantId, runId, ...input }: RunKey & C
     z.object({ serverTime: column.time }),
     sql`SELECT runplane.wire_time(runplane.app_now()) AS "serverTime"`,
   );
-  return { run, epoch: claim.epoch, leaseRemainingMs: run.leaseRemainingMs ?? 0, commands, serverTime };
+  return {
+    run,
+    epoch: claim.epoch,
+    leaseRemainingMs: run.leaseRemainingMs ?? 0,
+    durationRemainingMs: run.durationRemainingMs,
+    commands,
+    serverTime,
+  };
 }
 
 async function judgedClaim(at: At, key: RunKey, { runnerId, leaseMs }: { runnerId: string; leaseMs: number }): Promise<ClaimRow> {

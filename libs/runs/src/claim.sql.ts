@@ -52,7 +52,8 @@ export function claimRunRow(
       FROM locked
     ), u AS MATERIALIZED (
       UPDATE runplane.runs r SET status = 'claimed', claimed_by = ${runnerId}::text, claim_epoch = r.claim_epoch + 1, attempts = r.attempts + 1,
-        last_producer_seq = 0, claim_deadline_at = NULL, updated_at = d.now,
+        last_producer_seq = 0, claim_deadline_at = NULL, updated_at = d.now, started_at = coalesce(r.started_at, d.now),
+        duration_deadline_at = coalesce(r.duration_deadline_at, d.now + r.max_duration_ms * interval '1 millisecond'),
         last_event_seq = r.last_event_seq + CASE d.verdict WHEN 'takeover' THEN 2 ELSE 1 END,
         last_tx = greatest(r.last_tx, ${String(floor)}::bigint, ${feedTx})
       FROM d WHERE d.verdict IN ('grant', 'takeover') AND (r.tenant_id, r.id) = (d.tenant_id, d.id)

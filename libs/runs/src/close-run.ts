@@ -142,7 +142,9 @@ export function commandTerminal(
   ending: Pick<RunEnding, 'status' | 'reason' | 'threadId' | 'turnId' | 'cancel'>,
 ): ServerEvent[] {
   const missed = end.failureKind === 'steer-missed';
-  const terminal = commandTerminalEvent({ ...end, ...ending, terminalStatus: missed ? 'failed' : ending.status });
+  const { cancelRequestId: requestId, cancelEpoch: epoch } = command;
+  const cancel = end.state !== 'cancelled' ? undefined : requestId === null ? ending.cancel : { requestId, epoch };
+  const terminal = commandTerminalEvent({ ...end, ...ending, cancel, terminalStatus: missed ? 'failed' : ending.status });
   if (!missed) return [terminal];
   const { id: commandId, targetCommandId } = command;
   return [{ type: 'backend_status', payload: { phase: 'steer-missed', commandId, targetCommandId }, commandId }, terminal];

@@ -1,4 +1,4 @@
-import { COMMAND_STATES, PAGE_BYTES_MAX, type Command, type CommandState, type JsonObject } from '@runplane/contracts';
+import { COMMAND_STATES, PAGE_BYTES_MAX, type CancelRequest, type Command, type CommandState, type JsonObject } from '@runplane/contracts';
 import { column, maybeRow, rows, sql, takingLock, type SqlExecutor, type Tx } from '@runplane/database';
 import { z } from 'zod';
 import type { RunKey } from './run.sql';
@@ -27,6 +27,7 @@ const CommandRow = z.object({
   cancelReason: column.text.nullable(),
   cancelDeadlineAt: column.time.nullable(),
   cancelDeadlineInMs: column.int.nullable(),
+  unchangedForMs: column.int,
   createdAt: column.time,
   updatedAt: column.time,
   acknowledgedAt: column.time.nullable(),
@@ -40,6 +41,7 @@ const COLUMNS = sql`
   failure_message AS "failureMessage", cancel_epoch AS "cancelEpoch", cancel_request_id AS "cancelRequestId",
   runplane.wire_time(cancel_requested_at) AS "cancelRequestedAt", cancel_reason AS "cancelReason",
   runplane.wire_time(cancel_deadline_at) AS "cancelDeadlineAt", runplane.ms_until(cancel_deadline_at, runplane.app_now()) AS "cancelDeadlineInMs",
+  runplane.ms_until(runplane.app_now(), updated_at) AS "unchangedForMs",
   runplane.wire_time(created_at) AS "createdAt", runplane.wire_time(updated_at) AS "updatedAt",
   runplane.wire_time(acknowledged_at) AS "acknowledgedAt", runplane.wire_time(finished_at) AS "finishedAt"`;
 const OPEN = sql`state IN ('pending', 'acknowledged')`;
@@ -177,18 +179,18 @@ export async function writeCommandsPending(tx: Tx, { tenantId, runId }: RunKey):
 /** Notes on a locked open command that it is to be cancelled, and by when. */
 export async function writeCommandCancelRequested(
   tx: Tx,
-  { tenantId, commandId, requestId, reason, graceMs }: CommandKey & { requestId: string; reason: string; graceMs: number },
+  { tenantId, commandId, request, graceMs }: CommandKey & { request: Pick<CancelRequest, 'id' | 'epoch' | 'reason'>; graceMs: number },
 ): Promise<void> {
   await exactly(
     1,
     tx,
-    sql`UPDATE runplane.commands SET cancel_epoch = cancel_epoch + 1, cancel_request_id = ${requestId}::text, cancel_requested_at = runplane.app_now(),
-          cancel_reason = ${reason}::text, cancel_deadline_at = runplane.app_now() + ${graceMs}::int * interval '1 millisecond', updated_at = runplane.app_now()
+    sql`UPDATE runplane.commands SET cancel_epoch = ${request.epoch}::int, cancel_request_id = ${request.id}::text, cancel_requested_at = runplane.app_now(),
+          cancel_reason = ${request.reason}::text, cancel_deadline_at = runplane.app_now() + ${graceMs}::int * interval '1 millisecond', updated_at = runplane.app_now()
         WHERE tenant_id = ${tenantId}::text AND id = ${commandId}::text AND ${OPEN} RETURNING id AS "id"`,
   );
 }
 
-/** Copies a run's cancel request to the open commands that end with it. */
+/** Copies a cancel request to the open commands that end with their run by it; a command that was asked before keeps its own. */
 export async function writeCommandsCancelledWithRun(
   tx: Tx,
   { tenantId, runId }: RunKey,
@@ -196,9 +198,9 @@ export async function writeCommandsCancelledWithRun(
 ): Promise<void> {
   takingCommands(tx, { tenantId, runId });
   await tx.query(
-    sql`UPDATE runplane.commands SET cancel_epoch = greatest(cancel_epoch, ${cancel.epoch}::int), cancel_request_id = ${cancel.requestId}::text,
+    sql`UPDATE runplane.commands SET cancel_epoch = ${cancel.epoch}::int, cancel_request_id = ${cancel.requestId}::text,
           cancel_requested_at = runplane.app_now(), cancel_reason = ${cancel.reason}::text
-        WHERE tenant_id = ${tenantId}::text AND run_id = ${runId}::text AND ${OPEN}`,
+        WHERE tenant_id = ${tenantId}::text AND run_id = ${runId}::text AND cancel_request_id IS NULL AND ${OPEN}`,
   );
 }
 

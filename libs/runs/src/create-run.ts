@@ -137,6 +137,7 @@ export function newRunRow({
     hashVersion: contentHash(null).version,
     onRunnerLost: wanted.onRunnerLost ?? settings.onRunnerLost,
     maxAttempts: wanted.maxAttempts ?? settings.maxAttempts ?? RUN_ATTEMPTS_MAX_DEFAULT,
+    maxDurationMs: wanted.maxDurationMs ?? settings.maxDurationMs ?? null,
   };
   return { ...run, workspacePath: workspacePathOf(run.workspaceRef), searchText: searchTextOf(run) };
 }

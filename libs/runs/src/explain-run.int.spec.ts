@@ -303,11 +303,11 @@ test('a session says why it is free or busy', async () => {
   expect(await explain('s-2')).toMatchObject({ cause: 'never-used', isMoving: true, run: null });
 });
 
-test('a turn without a deadline of its own does not promise a takeover', async () => {
+test('a turn that waits for a runner of its own says when the next one may replace it', async () => {
   await aTurn(t.db, 's-4', { dispatch: null });
   const said = await explainSession(t.db, { tenantId: TENANT, sessionId: 's-4' });
   expect(said).toMatchObject({ cause: 'busy', run: { cause: 'waits-for-runner', nextChangeInMs: null } });
-  expect(said.sentence).not.toContain('taken over');
+  expect(said.sentence).toContain('can be taken over in 4 min');
 });
 
 test('a session whose storage is being deleted says so', async () => {

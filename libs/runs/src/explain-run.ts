@@ -1,5 +1,5 @@
 import { SessionNotFound, type JsonObject, type RunExplanation, type SessionCause, type SessionExplanation } from '@runplane/contracts';
-import { executorOf, type At, type SqlExecutor } from '@runplane/database';
+import { executorOf, requireTenant, type At, type SqlExecutor } from '@runplane/database';
 import { findSession, storageHeldMs, type SessionKey, type SessionRow } from '@runplane/sessions';
 import { findExplainedRun, type ExplainedRun } from './explain-run.sql';
 import { runNotFound } from './require';
@@ -20,7 +20,8 @@ export async function explainSession(at: At, key: SessionKey): Promise<SessionEx
   const session = await findSession(on, key);
   if (session === undefined) throw new SessionNotFound(`There is no session ${key.sessionId}.`, { sessionId: key.sessionId });
   const run = await activeRun(on, session);
-  const { cause, isMoving, sentence } = explainSessionFacts(session, run);
+  const { claimDeadlineMs } = (await requireTenant(on, key.tenantId)).settings;
+  const { cause, isMoving, sentence } = explainSessionFacts(session, run, { claimDeadlineMs });
   return {
     sessionId: session.sessionId,
     cause,
@@ -47,6 +48,7 @@ async function activeRun(on: SqlExecutor, { tenantId, activeRunId }: SessionRow)
 export function explainSessionFacts(
   session: SessionRow,
   run: ExplainedRun | undefined,
+  { claimDeadlineMs }: { claimDeadlineMs: number },
 ): { cause: SessionCause; isMoving: boolean; sentence: string } {
   const heldMs = storageHeldMs(session);
   if (heldMs !== undefined) {
@@ -65,7 +67,8 @@ export function explainSessionFacts(
     };
   }
   const lease = run.leaseInMs === null ? undefined : { expiresInMs: run.leaseInMs };
-  const staleness = decideStaleness(run, lease, run.intentState ?? undefined);
+  const waitLeftMs = claimDeadlineMs - Math.min(run.unchangedForMs, run.pendingCommandForMs ?? 0);
+  const staleness = decideStaleness(run, lease, run.intentState ?? undefined, waitLeftMs);
   const why = explainFacts(run);
   const turn = `The turn ${session.activeCommandId ?? ''} of run ${session.activeRunId}`;
   if (staleness.kind === 'stale') {

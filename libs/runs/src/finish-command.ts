@@ -37,7 +37,7 @@ export async function finishCommand(
   await closeCommand(tx, run, command, {
     status: outcome.terminalStatus,
     failureKind: failureKindOf(outcome),
-    failureMessage: outcome.failureMessage ?? null,
+    failureMessage: outcome.failureMessage ?? (outcome.terminalStatus === 'cancelled' ? command.cancelReason : null),
     reason: null,
     threadId: outcome.threadId,
     turnId: outcome.turnId,

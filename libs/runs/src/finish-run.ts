@@ -42,8 +42,8 @@ export async function finishRun(
       }
       await closeRun(tx, run, {
         status: outcome.terminalStatus,
-        failureKind: failureKindOf(outcome),
-        failureMessage: outcome.failureMessage ?? null,
+        failureKind: failureKindOf(outcome, run.cancelFailureKind),
+        failureMessage: outcome.failureMessage ?? (outcome.terminalStatus === 'cancelled' ? run.cancelReason : null),
         reason: null,
         threadId: outcome.threadId,
         turnId: outcome.turnId,

@@ -42,6 +42,7 @@ const FactsRow = z.object({
   cancelRequestId: column.text.nullable(),
   cancelReason: column.text.nullable(),
   cancelDeadlineInMs: column.int.nullable(),
+  durationDeadlineInMs: column.int.nullable(),
   cancelledCommands: column.json.pipe(z.array(z.string())),
   serverTime: column.time,
 });
@@ -54,6 +55,7 @@ export function findHeartbeatFacts(on: SqlExecutor, { tenantId, runId }: RunKey)
     sql`
     SELECT r.status::text AS "status", r.claim_epoch AS "claimEpoch", r.cancel_request_id AS "cancelRequestId", r.cancel_reason AS "cancelReason",
       runplane.ms_until(r.cancel_deadline_at, runplane.app_now()) AS "cancelDeadlineInMs",
+      runplane.ms_until(r.duration_deadline_at, runplane.app_now()) AS "durationDeadlineInMs",
       coalesce((SELECT json_agg(c.id ORDER BY c.seq) FROM runplane.commands c WHERE c.tenant_id = r.tenant_id AND c.run_id = r.id
         AND c.state IN ('pending', 'acknowledged') AND c.cancel_request_id IS NOT NULL), '[]')::text AS "cancelledCommands",
       runplane.wire_time(runplane.app_now()) AS "serverTime"

@@ -10,7 +10,7 @@ import type { RunKey } from './run.sql';
  * does not move), so heartbeats never wait for appends.
  *
  * Input     epoch: of the claim; leaseMs: counted from now; commandsAfterSeq: the last command that the runner knows.
- * Returns   the remaining lease, the run's status, a requested cancel, cancelled and new commands, the server's time; `stop: true` when the run has
+ * Returns   the remaining lease and duration, the run's status, a requested cancel, cancelled and new commands, the server's time; `stop: true` when the run has
  *           ended and this epoch held it last.
  * Locks     run lease alone.   Writes: run_leases.
  * Errors    RunNotFound; LeaseLost (another epoch holds it, or it was taken away); LeaseExpired (an ended lease is not prolonged).
@@ -33,6 +33,7 @@ export async function heartbeat(at: At, { tenantId, runId, ...input }: RunKey & 
     runStatus: facts.status,
     stop,
     leaseRemainingMs: stop ? 0 : leaseMs,
+    durationRemainingMs: facts.durationDeadlineInMs === null ? null : Math.max(facts.durationDeadlineInMs, 0),
     cancel:
       facts.cancelRequestId === null || facts.cancelReason === null || facts.status !== 'cancelling'
         ? null

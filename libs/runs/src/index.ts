@@ -8,6 +8,7 @@ export { getBackend, listBackends, putBackend, registerBackends, updateBackendHe
 export { cancelCommand } from './cancel-command';
 export { cancelRun } from './cancel-run';
 export { claimExpiredStorage } from './claim-expired-storage';
+export { cancelSession } from './cancel-session';
 export { claimRun } from './claim-run';
 export { collectStorageOnce, type StorageCollector } from './collect-storage';
 export { createCommand } from './create-command';
@@ -46,6 +47,7 @@ export {
   type RecordedJob,
 } from './launcher';
 export { listRuns } from './list-runs';
+export { listSessionCancelRequests } from './list-session-cancel-requests';
 export { createProcessLauncher, type ProcessLauncherOptions } from './process-launcher';
 export {
   getRunResult,
@@ -96,4 +98,4 @@ export { compactRunCountsOnce, getRunFacets } from './run-facets';
 export { runStream, type RunKey } from './run.sql';
 export { createRuns } from './runs';
 export { getLatestSessionResourceRun, getSessionSummary } from './session-summary';
-export { failUnclaimedRunsOnce, sweepCancelDeadlinesOnce, sweepLostRunnersOnce, type Sweep } from './sweep';
+export { cancelOverdueRunsOnce, failUnclaimedRunsOnce, sweepCancelDeadlinesOnce, sweepLostRunnersOnce, type Sweep } from './sweep';

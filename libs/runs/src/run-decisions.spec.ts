@@ -9,11 +9,14 @@ import {
   failureKindOf,
   isCancelOverdue,
   isClaimOverdue,
+  isDurationOver,
   type LeaseFacts,
   type RunFacts,
 } from './run-decisions';
 
-const run = (status: RunState, over: Partial<RunFacts> = {}): RunFacts => ({
+type Facts = RunFacts & { cancelFailureKind: string | null };
+const run = (status: RunState, over: Partial<Facts> = {}): Facts => ({
+  cancelFailureKind: null,
   status,
   claimEpoch: 3,
   attempts: 1,
@@ -22,6 +25,7 @@ const run = (status: RunState, over: Partial<RunFacts> = {}): RunFacts => ({
   failureKind: status === 'failed' || status === 'blocked' ? 'timeout' : status === 'cancelled' ? 'cancelled' : null,
   claimDeadlineInMs: null,
   cancelDeadlineInMs: null,
+  durationDeadlineInMs: null,
   ...over,
 });
 const live: LeaseFacts = { expiresInMs: 1 };
@@ -96,6 +100,8 @@ describe('a finish', () => {
       const same = decideFinish(stored, 3, { terminalStatus, failureKind: stored.failureKind });
       expect(same).toEqual({ kind: terminalStatus === state ? 'replay' : 'closed' });
     }
+    const timedOut = { ...stored, failureKind: 'timeout', cancelFailureKind: 'timeout' };
+    if (state === 'cancelled') expect(decideFinish(timedOut, 3, { terminalStatus: state })).toEqual({ kind: 'replay' });
     if (state !== 'completed')
       expect(decideFinish(stored, 3, { terminalStatus: state as 'failed', failureKind: 'another' })).toEqual({ kind: 'closed' });
   });
@@ -151,6 +157,13 @@ describe('the sweep of lost runners', () => {
     [1, 1, 'fail'],
   ])('repeats a run within its attempts: %i of %i: %s', (attempts, maxAttempts, kind) => {
     expect(decideLostRunner(run('claimed', { onRunnerLost: 'requeue', attempts, maxAttempts }), ended)).toEqual({ kind });
+  });
+
+  test('ends a run whose time is over as that, not as lost, and does not repeat it', () => {
+    const over = { onRunnerLost: 'requeue', durationDeadlineInMs: 0 } as const;
+    expect(decideLostRunner(run('claimed', over), ended)).toEqual({ kind: 'timeout' });
+    expect(decideLostRunner(run('claimed', { ...over, durationDeadlineInMs: 1 }), ended)).toEqual({ kind: 'requeue' });
+    expect(decideLostRunner(run('cancelling', over), ended)).toEqual({ kind: 'finish-cancel' });
   });
 
   test('completes a requested cancel before it repeats a run', () => {
@@ -214,6 +227,12 @@ describe('a deadline', () => {
     );
   });
 
+  test.each(RUN_STATES)('of a duration is over for a run that is open and that nobody has asked to stop: %s', (state) => {
+    expect([1, 0, -1, null].map((durationDeadlineInMs) => isDurationOver(run(state, { durationDeadlineInMs })))).toEqual(
+      state === 'claimed' || state === 'pending' ? [false, true, true, false] : [false, false, false, false],
+    );
+  });
+
   test.each(RUN_STATES)('of a claim is overdue only on a pending run: %s', (state) => {
     expect([1, 0, -1, null].map((claimDeadlineInMs) => isClaimOverdue(run(state, { claimDeadlineInMs })))).toEqual(
       state === 'pending' ? [false, true, true, false] : [false, false, false, false],
@@ -223,14 +242,14 @@ describe('a deadline', () => {
 
 describe('the open turn of a session', () => {
   test.each(['claimed', 'cancelling'] as const)('of a %s run may be taken over once its lease has ended', (state) => {
-    expect(decideStaleness(run(state), { expiresInMs: 250 }, 'dispatched')).toEqual({ kind: 'live', staleInMs: 250 });
+    expect(decideStaleness(run(state), { expiresInMs: 250 }, 'dispatched', null)).toEqual({ kind: 'live', staleInMs: 250 });
     for (const lease of [ended, none])
-      expect(decideStaleness(run(state), lease, 'dispatched')).toEqual({ kind: 'stale', why: 'lease-ended' });
+      expect(decideStaleness(run(state), lease, 'dispatched', null)).toEqual({ kind: 'stale', why: 'lease-ended' });
   });
 
   test('of a run that nobody has claimed may be taken over at its claim deadline', () => {
-    expect(decideStaleness(run('pending', { claimDeadlineInMs: 90 }), none, 'pending')).toEqual({ kind: 'live', staleInMs: 90 });
-    expect(decideStaleness(run('pending', { claimDeadlineInMs: 0 }), none, 'pending')).toEqual({ kind: 'stale', why: 'never-claimed' });
+    expect(decideStaleness(run('pending', { claimDeadlineInMs: 90 }), none, 'pending', 0)).toEqual({ kind: 'live', staleInMs: 90 });
+    expect(decideStaleness(run('pending', { claimDeadlineInMs: 0 }), none, 'pending', 0)).toEqual({ kind: 'stale', why: 'never-claimed' });
   });
 
   test.each([
@@ -241,10 +260,12 @@ describe('the open turn of a session', () => {
     ['failed', 'stale'],
     ['cancelled', 'stale'],
   ])('of a run whose dispatch is %s is %s', (intentState, kind) => {
-    expect(decideStaleness(run('pending'), none, intentState)).toMatchObject({ kind });
+    expect(decideStaleness(run('pending'), none, intentState, 0)).toMatchObject({ kind });
   });
 
-  test('of a run that was never dispatched waits for a runner of its own, without an end', () => {
-    expect(decideStaleness(run('pending'), none, undefined)).toEqual({ kind: 'live', staleInMs: null });
+  test('of a run that was never dispatched waits for a runner of its own, but keeps the next turn out for a time only', () => {
+    expect(decideStaleness(run('pending'), none, undefined, 1)).toEqual({ kind: 'live', staleInMs: 1 });
+    expect(decideStaleness(run('pending'), none, undefined, 0)).toEqual({ kind: 'stale', why: 'never-claimed' });
+    expect(decideStaleness(run('pending', { claimDeadlineInMs: 90 }), none, undefined, 0)).toEqual({ kind: 'live', staleInMs: 90 });
   });
 });

@@ -14,6 +14,7 @@ export interface RunFacts {
   readonly failureKind: string | null;
   readonly claimDeadlineInMs: number | null;
   readonly cancelDeadlineInMs: number | null;
+  readonly durationDeadlineInMs: number | null;
 }
 
 /** The end of the claim's lease, by the database's clock after the lock; null where no lease row exists. */
@@ -38,20 +39,24 @@ export interface OutcomeFacts {
   readonly failureKind?: string | null | undefined;
 }
 
-/** What an outcome leaves as failure kind: a cancelled run or command always has one. */
-export function failureKindOf({ terminalStatus, failureKind }: OutcomeFacts): string | null {
+/** What an outcome leaves as failure kind: a cancelled run or command always has one, by the cancel where that says which. */
+export function failureKindOf({ terminalStatus, failureKind }: OutcomeFacts, cancelFailureKind: string | null = null): string | null {
   if (terminalStatus === 'completed') return null;
-  return failureKind ?? (terminalStatus === 'cancelled' ? 'cancelled' : 'backend-failed');
+  return failureKind ?? (terminalStatus === 'cancelled' ? (cancelFailureKind ?? 'cancelled') : 'backend-failed');
 }
 
 export type FinishDecision = { kind: 'close' } | { kind: 'replay' } | { kind: 'closed' } | { kind: 'lease-lost' };
 
 /** A repeated finish with the stored outcome is answered with it; another outcome of an ended run is refused. */
-export function decideFinish(run: RunFacts, epoch: number, outcome: OutcomeFacts): FinishDecision {
+export function decideFinish(
+  run: RunFacts & { readonly cancelFailureKind: string | null },
+  epoch: number,
+  outcome: OutcomeFacts,
+): FinishDecision {
   const writer = decideWriter(run, epoch);
   if (writer.kind === 'write') return { kind: 'close' };
   if (writer.kind === 'lease-lost') return writer;
-  const same = run.status === outcome.terminalStatus && run.failureKind === failureKindOf(outcome);
+  const same = run.status === outcome.terminalStatus && run.failureKind === failureKindOf(outcome, run.cancelFailureKind);
   return { kind: same ? 'replay' : 'closed' };
 }
 
@@ -70,12 +75,14 @@ export function decideCancel(run: RunFacts, lease: LeaseFacts, { immediate }: { 
   return run.status === 'cancelling' ? { kind: 'keep' } : { kind: 'request' };
 }
 
-export type LostRunnerDecision = { kind: 'keep' } | { kind: 'finish-cancel' } | { kind: 'requeue' } | { kind: 'fail' };
+export type LostRunnerDecision =
+  { kind: 'keep' } | { kind: 'finish-cancel' } | { kind: 'timeout' } | { kind: 'requeue' } | { kind: 'fail' };
 
-/** What becomes of a run whose lease has ended. A cancel that was asked for comes first; then the run's policy, within its attempts. */
+/** What becomes of a run whose lease has ended. A cancel that was asked for comes first, then the end of its duration; then the run's policy, within its attempts. */
 export function decideLostRunner(run: RunFacts, lease: LeaseFacts): LostRunnerDecision {
   if ((run.status !== 'claimed' && run.status !== 'cancelling') || holds(lease)) return { kind: 'keep' };
   if (run.status === 'cancelling') return { kind: 'finish-cancel' };
+  if (isDurationOver(run)) return { kind: 'timeout' };
   return { kind: run.onRunnerLost === 'requeue' && run.attempts < run.maxAttempts ? 'requeue' : 'fail' };
 }
 
@@ -99,6 +106,12 @@ export function isCancelOverdue(run: RunFacts): boolean {
   return run.status === 'cancelling' && run.cancelDeadlineInMs !== null && !isLive(run.cancelDeadlineInMs);
 }
 
+/** True when a run has used up its time and nobody has asked it to stop. */
+export function isDurationOver(run: RunFacts): boolean {
+  const isOpen = run.status === 'pending' || run.status === 'claimed';
+  return isOpen && run.durationDeadlineInMs !== null && !isLive(run.durationDeadlineInMs);
+}
+
 /** True when a dispatched run should have been claimed by now and was not. */
 export function isClaimOverdue(run: RunFacts): boolean {
   return run.status === 'pending' && run.claimDeadlineInMs !== null && !isLive(run.claimDeadlineInMs);
@@ -110,13 +123,16 @@ export type Staleness =
 
 /**
  * May a new turn take the session over from its open one? Only when nobody works on that turn and nobody will: its lease has ended, its
- * claim deadline has passed, or its dispatch has ended without a runner.
+ * claim deadline has passed, or its dispatch has ended without a runner. A turn that waits for a runner of its own has no deadline, since
+ * such a runner may be long in coming; but after `waitLeftMs` it may not keep a user's next turn out any longer.
  */
-export function decideStaleness(run: RunFacts, lease: LeaseFacts, intentState: string | undefined): Staleness {
+export function decideStaleness(run: RunFacts, lease: LeaseFacts, intentState: string | undefined, waitLeftMs: number | null): Staleness {
   if (run.status === 'claimed' || run.status === 'cancelling') {
     return holds(lease) ? { kind: 'live', staleInMs: lease?.expiresInMs ?? null } : { kind: 'stale', why: 'lease-ended' };
   }
   if (isClaimOverdue(run)) return { kind: 'stale', why: 'never-claimed' };
   if (intentState === 'failed' || intentState === 'cancelled') return { kind: 'stale', why: 'dispatch-ended' };
-  return { kind: 'live', staleInMs: run.claimDeadlineInMs };
+  const isUndispatched = intentState === undefined && run.claimDeadlineInMs === null;
+  if (isUndispatched && waitLeftMs !== null && waitLeftMs <= 0) return { kind: 'stale', why: 'never-claimed' };
+  return { kind: 'live', staleInMs: isUndispatched ? waitLeftMs : run.claimDeadlineInMs };
 }

@@ -1,7 +1,7 @@
 import { CLAIM_LEASE_MS_DEFAULT, DISPATCH_ATTEMPTS_MAX, isOpenIntent, type RunCause } from '@runplane/contracts';
 import { isLive } from '@runplane/database';
 import { WAITS_FOR_CAPACITY } from './dispatch-intents';
-import { decideLostRunner, isCancelOverdue, isClaimOverdue } from './run-decisions';
+import { decideLostRunner, isCancelOverdue, isClaimOverdue, isDurationOver } from './run-decisions';
 import type { ExplainedRun } from './explain-run.sql';
 
 // Why a run is where it is, in one sentence. Pure: the predicates are those by which the operations and sweepers decide.
@@ -62,6 +62,7 @@ function explainCancelling(run: ExplainedRun): Why {
 }
 
 function explainClaimed(run: ExplainedRun): Why {
+  if (isDurationOver(run)) return durationOver(run);
   if (!isLive(run.leaseInMs)) {
     const lost = `${sentenceCase(holder(run))} stopped renewing its lease ${inWords(-(run.leaseInMs ?? 0))} ago;`;
     return decideLostRunner(run, undefined).kind === 'requeue'
@@ -71,9 +72,6 @@ function explainClaimed(run: ExplainedRun): Why {
           0,
         )
       : stuck('runner-lost-will-fail', `${lost} the next sweep ends the run as failed, runner-lost.`, 0);
-  }
-  if (run.durationDeadlineInMs !== null && !isLive(run.durationDeadlineInMs)) {
-    return stuck('duration-over', `The run has used up its time; the next sweep cancels it with reason timeout.`, 0);
   }
   const held = `${sentenceCase(holder(run))} holds the run`;
   if (run.openCommands === 0) {
@@ -107,7 +105,15 @@ function explainClaimed(run: ExplainedRun): Why {
     : moving('working', `${held}; ${last}.`, run.durationDeadlineInMs);
 }
 
+const durationOver = (run: ExplainedRun): Why =>
+  stuck(
+    'duration-over',
+    `The run has used up its time${run.status === 'pending' ? ' and is held by nobody' : ''}; the next sweep cancels it with reason timeout.`,
+    0,
+  );
+
 function explainPending(run: ExplainedRun): Why {
+  if (isDurationOver(run)) return durationOver(run);
   const tried = run.attempts === 0 ? '' : ` after ${run.attempts} of ${run.maxAttempts} attempts`;
   if (isClaimOverdue(run)) {
     return stuck(

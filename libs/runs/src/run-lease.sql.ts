@@ -2,7 +2,7 @@ import { column, maybeRow, rows, sql, takingLock, type SqlExecutor, type Tx } fr
 import { z } from 'zod';
 import type { RunKey } from './run.sql';
 
-const LeaseRow = z.object({ runnerId: column.text, epoch: column.int, expiresInMs: column.int });
+const LeaseRow = z.object({ runnerId: column.text, epoch: column.int, expiresInMs: column.int, expiresAt: column.time });
 export type RunLease = z.infer<typeof LeaseRow>;
 
 /** Locks the lease of a locked run; undefined when nobody holds it. The clock is read after the lock is held (OWN-2). */
@@ -15,7 +15,8 @@ export function lockRunLease(tx: Tx, { tenantId, runId }: RunKey): Promise<RunLe
           SELECT runner_id, epoch, expires_at FROM runplane.run_leases
           WHERE tenant_id = ${tenantId}::text AND run_id = ${runId}::text FOR NO KEY UPDATE
         )
-        SELECT runner_id AS "runnerId", epoch AS "epoch", runplane.ms_until(expires_at, runplane.app_now()) AS "expiresInMs" FROM k`,
+        SELECT runner_id AS "runnerId", epoch AS "epoch", runplane.ms_until(expires_at, runplane.app_now()) AS "expiresInMs",
+          runplane.wire_time(expires_at) AS "expiresAt" FROM k`,
   );
 }
 

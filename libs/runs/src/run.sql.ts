@@ -41,6 +41,10 @@ const RunRow = z.object({
   maxAttempts: column.int,
   onRunnerLost: column.state(RUNNER_LOST_POLICIES),
   claimDeadlineInMs: column.int.nullable(),
+  unchangedForMs: column.int,
+  maxDurationMs: column.int.nullable(),
+  startedAt: column.time.nullable(),
+  durationDeadlineInMs: column.int.nullable(),
   lastEventSeq: column.int8,
   lastCommandSeq: column.int,
   lastTx: column.bigint,
@@ -50,6 +54,7 @@ const RunRow = z.object({
   cancelRequestId: column.text.nullable(),
   cancelRequestedAt: column.time.nullable(),
   cancelReason: column.text.nullable(),
+  cancelFailureKind: column.text.nullable(),
   cancelDeadlineAt: column.time.nullable(),
   cancelDeadlineInMs: column.int.nullable(),
   createdAt: column.time,
@@ -68,9 +73,12 @@ const COLUMNS = sql`
   r.failure_message AS "failureMessage", r.claimed_by AS "claimedBy", r.claim_epoch AS "claimEpoch", r.attempts AS "attempts",
   r.max_attempts AS "maxAttempts", r.on_runner_lost::text AS "onRunnerLost",
   runplane.ms_until(r.claim_deadline_at, runplane.app_now()) AS "claimDeadlineInMs",
+  runplane.ms_until(runplane.app_now(), r.updated_at) AS "unchangedForMs",
+  r.max_duration_ms AS "maxDurationMs", runplane.wire_time(r.started_at) AS "startedAt",
+  runplane.ms_until(r.duration_deadline_at, runplane.app_now()) AS "durationDeadlineInMs",
   r.last_event_seq::text AS "lastEventSeq", r.last_command_seq AS "lastCommandSeq", r.last_tx::text AS "lastTx",
   r.partition_key AS "partitionKey", r.shard::int AS "shard", r.cancel_epoch AS "cancelEpoch", r.cancel_request_id AS "cancelRequestId",
-  runplane.wire_time(r.cancel_requested_at) AS "cancelRequestedAt", r.cancel_reason AS "cancelReason",
+  runplane.wire_time(r.cancel_requested_at) AS "cancelRequestedAt", r.cancel_reason AS "cancelReason", r.cancel_failure_kind AS "cancelFailureKind",
   runplane.wire_time(r.cancel_deadline_at) AS "cancelDeadlineAt", runplane.ms_until(r.cancel_deadline_at, runplane.app_now()) AS "cancelDeadlineInMs",
   runplane.wire_time(r.created_at) AS "createdAt", runplane.wire_time(r.updated_at) AS "updatedAt", runplane.wire_time(r.finished_at) AS "finishedAt"`;
 
@@ -131,6 +139,7 @@ export interface NewRun extends RunKey, Partition {
   /** For filter and facet. */
   readonly workspacePath: string | null;
   readonly searchText: string;
+  readonly maxDurationMs: number | null;
 }
 
 const jsonText = (value: JsonValue | null): string | null => (value === null ? null : JSON.stringify(value)); // SQL NULL, never JSON null
@@ -143,12 +152,12 @@ export async function insertRun(tx: Tx, run: NewRun): Promise<boolean> {
     sql`
     WITH r AS (
     INSERT INTO runplane.runs (tenant_id, id, project_id, session_id, session_ref, workspace_ref, resource_bundle_ref, provider_id, backend_profile,
-      execution_policy, trace_sink, input_hash, hash_version, on_runner_lost, max_attempts, partition_key, shard, last_tx,
+      execution_policy, trace_sink, input_hash, hash_version, on_runner_lost, max_attempts, max_duration_ms, partition_key, shard, last_tx,
       workspace_path)
     VALUES (${run.tenantId}::text, ${run.runId}::text, ${run.projectId}::text, ${run.sessionId}::text, ${jsonText(run.sessionRef)}::jsonb,
       ${JSON.stringify(run.workspaceRef)}::jsonb, ${jsonText(run.resourceBundleRef)}::jsonb, ${run.providerId}::text, ${run.backendProfile}::text,
       ${JSON.stringify(run.executionPolicy)}::jsonb, ${jsonText(run.traceSink)}::jsonb, ${run.inputHash}::text, ${run.hashVersion}::smallint,
-      ${run.onRunnerLost}::text::runplane.runner_lost_policy, ${run.maxAttempts}::int, ${run.partitionKey}::text, ${run.shard}::smallint,
+      ${run.onRunnerLost}::text::runplane.runner_lost_policy, ${run.maxAttempts}::int, ${run.maxDurationMs}::int, ${run.partitionKey}::text, ${run.shard}::smallint,
       ${String(tx.feed.value)}::bigint, ${run.workspacePath}::text)
     ON CONFLICT (tenant_id, id) DO NOTHING
     RETURNING tenant_id, id
@@ -178,6 +187,17 @@ export function listOverdueRunCancels(on: SqlExecutor, limit: number): Promise<R
     KeyRow,
     sql`SELECT tenant_id AS "tenantId", id AS "runId" FROM runplane.runs
         WHERE status = 'cancelling' AND cancel_deadline_at <= (SELECT runplane.app_now()) ORDER BY cancel_deadline_at, id LIMIT ${limit}::int`,
+  );
+}
+
+/** Runs whose duration is over and that nobody has asked to stop yet; the sweeper looks again under the run's lock. */
+export function listOverdueRuns(on: SqlExecutor, limit: number): Promise<RunKey[]> {
+  return rows(
+    on,
+    KeyRow,
+    sql`SELECT tenant_id AS "tenantId", id AS "runId" FROM runplane.runs
+        WHERE duration_deadline_at IS NOT NULL AND finished_at IS NULL AND status <> 'cancelling' AND duration_deadline_at <= (SELECT runplane.app_now())
+        ORDER BY duration_deadline_at, id LIMIT ${limit}::int`,
   );
 }
 
@@ -211,6 +231,9 @@ export function toRun(row: z.infer<typeof ReadRow>): Run {
     onRunnerLost: row.onRunnerLost,
     maxAttempts: row.maxAttempts,
     attempts: row.attempts,
+    maxDurationMs: row.maxDurationMs,
+    startedAt: row.startedAt,
+    durationRemainingMs: row.finishedAt !== null || row.durationDeadlineInMs === null ? null : Math.max(row.durationDeadlineInMs, 0),
     claimedBy: row.claimedBy,
     claimEpoch: row.claimEpoch,
     leaseRemainingMs: row.leaseRemainingMs,

@@ -4,6 +4,7 @@ import { acknowledgeCancel } from './acknowledge-cancel';
 import { admitTurn } from './admit-turn';
 import { cancelCommand } from './cancel-command';
 import { cancelRun } from './cancel-run';
+import { cancelSession } from './cancel-session';
 import { createCommand } from './create-command';
 import { createRun } from './create-run';
 import { finishCommand } from './finish-command';
@@ -34,6 +35,7 @@ export function createRuns(db: Db) {
       reserveRunnerSlot,
       confirmRunnerSlot,
     }),
+    ...eachInOwnTransaction(db, { createRun, createCommand, admitTurn, cancelRun, cancelCommand, cancelSession, registerRunner }),
     ackCommand: (input: Call<typeof ackCommand>) => runnerCall(db, { ...input, source: 'command-ack' }, (tx) => ackCommand(tx, input)),
     acknowledgeCancel: (input: Call<typeof acknowledgeCancel>) =>
       runnerCall(db, { ...input, source: 'cancel-stage' }, (tx) => acknowledgeCancel(tx, input)),

@@ -1,7 +1,8 @@
 import type { CancelRequest, CancelStage, JsonObject, JsonValue, TerminalStatus } from '@runplane/contracts';
 import type { CommandEnding, CommandRow } from './command.sql';
 import { phase, type ServerEvent } from './run-event.sql';
-import type { NewRun } from './run.sql';
+import type { RunLease } from './run-lease.sql';
+import type { NewRun, RunRow } from './run.sql';
 
 // The events that only the server writes, each built in one place, so that every path to a fact tells it with the same fields.
 
@@ -97,6 +98,17 @@ export function cancelStageEvent(request: CancelRequest, stage: CancelStage, ext
     reason: request.reason,
     ...extra,
   });
+}
+
+/** Tells that a holder was cut off by a cancel, before what it held ends. */
+export function fencedEvents(
+  requests: readonly CancelRequest[],
+  { claimedBy, claimEpoch }: Pick<RunRow, 'claimedBy' | 'claimEpoch'>,
+  lease: RunLease | undefined,
+  command?: CommandRow,
+): ServerEvent[] {
+  const facts = { claimedBy, claimEpoch, leaseExpiresAt: lease?.expiresAt ?? null, ...(command && { commandState: command.state }) };
+  return requests.map((request) => cancelStageEvent(request, 'fenced', facts));
 }
 
 export const claimLostEvent = (facts: { runnerId: string | null; epoch: number; reason: string }): ServerEvent =>

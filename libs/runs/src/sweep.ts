@@ -1,15 +1,15 @@
 import { freeText, isFinalCommand } from '@runplane/contracts';
 import { inTransaction, isLive, sql, type Db, type Tx } from '@runplane/database';
 import { endCancelledCommand } from './cancel-command';
-import { endCancelledRun } from './cancel-run';
+import { cancelLockedRun, endCancelledRun } from './cancel-run';
 import { closeRun } from './close-run';
 import { listOverdueCommandCancels, lockCommand, lockOpenCommands, type CommandRow } from './command.sql';
 import { hasIntents } from './dispatch-intent.sql';
 import { lastDispatched, requeueRun } from './requeue-run';
 import { appendServerEvents, type ServerEvent } from './run-event.sql';
 import { deleteRunLease, listEndedLeases, lockRunLease } from './run-lease.sql';
-import { decideLostRunner, isCancelOverdue, isClaimOverdue } from './run-decisions';
-import { listOverdueRunCancels, listUnclaimedRuns, lockRun, type RunKey, type RunRow } from './run.sql';
+import { decideLostRunner, isCancelOverdue, isClaimOverdue, isDurationOver, type LeaseFacts } from './run-decisions';
+import { listOverdueRunCancels, listOverdueRuns, listUnclaimedRuns, lockRun, type RunKey, type RunRow } from './run.sql';
 import { claimLostEvent } from './server-events';
 
 // Sweepers: what time does to runs that nobody ends. Each is one bounded, stateless pass: a look without locks finds candidates, then one
@@ -25,8 +25,8 @@ export interface Sweep {
 }
 
 /**
- * Runs whose runner's lease has ended: a requested cancel is completed; otherwise by the run's policy requeued, within its attempts, or
- * failed as runner-lost. A run with nothing left to give to another runner ends in any case: it would wait for ever.
+ * Runs whose runner's lease has ended: a requested cancel is completed, one whose time is over is ended as timeout; otherwise by the run's
+ * policy requeued, within its attempts, or failed as runner-lost. A run with nothing left to give to another runner ends in any case: it would wait for ever.
  * Locks     run → run lease → commands → intents → session.   Emits: claim-lost, run-requeued, or the ending's events.
  */
 export async function sweepLostRunnersOnce(db: Db, { limit = ROWS_MAX }: { limit?: number } = {}): Promise<Sweep> {
@@ -43,19 +43,24 @@ export async function sweepLostRunnersOnce(db: Db, { limit = ROWS_MAX }: { limit
       case 'finish-cancel':
         await endCancelledRun(tx, run, { fenced: true, reason: 'runner-lost', before: [lost] });
         return true;
+      case 'timeout':
+        await cancelOverdue(tx, run, lease, [lost]);
+        return true;
       case 'requeue':
         await requeue(tx, run, lost);
         return true;
       case 'fail':
-        await failLost(tx, run, [lost]);
+        await appendServerEvents(tx, key, [lost]);
+        await endCancelledCommands(tx, run);
+        await failLost(tx, run);
         return true;
     }
   });
 }
 
-function failLost(tx: Tx, run: RunRow, before: readonly ServerEvent[]): Promise<void> {
+function failLost(tx: Tx, run: RunRow): Promise<void> {
   const failureMessage = `the runner ${run.claimedBy ?? ''} stopped renewing its lease`;
-  return closeRun(tx, run, { status: 'failed', failureKind: 'runner-lost', failureMessage, reason: 'runner-lost', before });
+  return closeRun(tx, run, { status: 'failed', failureKind: 'runner-lost', failureMessage, reason: 'runner-lost' });
 }
 
 /**
@@ -65,10 +70,10 @@ function failLost(tx: Tx, run: RunRow, before: readonly ServerEvent[]): Promise<
 async function requeue(tx: Tx, run: RunRow, lost: ServerEvent): Promise<void> {
   const key = { tenantId: run.tenantId, runId: run.id };
   await appendServerEvents(tx, key, [lost]);
-  await deleteRunLease(tx, key);
   const commands = await endCancelledCommands(tx, run);
+  await deleteRunLease(tx, key);
   const dispatched = await lastDispatched(tx, key, commands);
-  if (dispatched === undefined && (await hasIntents(tx, key))) return failLost(tx, run, []);
+  if (dispatched === undefined && (await hasIntents(tx, key))) return failLost(tx, run);
   await requeueRun(tx, run, {
     dispatched,
     reason: 'runner-lost',
@@ -105,6 +110,24 @@ export async function sweepCancelDeadlinesOnce(db: Db, { limit = ROWS_MAX }: { l
     return true;
   });
   return { changed: runs.changed + commands.changed, failed: runs.failed + commands.failed };
+}
+
+/**
+ * Runs that have used up their time, whether their runner heartbeats or not: the server asks them to stop, as a caller would, with the
+ * tenant's grace. Of a run that is past its duration and has lost its runner too, this end wins. Locks and emits: as cancelRun.
+ */
+export async function cancelOverdueRunsOnce(db: Db, { limit = ROWS_MAX }: { limit?: number } = {}): Promise<Sweep> {
+  return eachAlone(db, await listOverdueRuns(db.sql, limit), async (tx, key) => {
+    const run = await lockRun(tx, key);
+    if (run === undefined || !isDurationOver(run)) return false;
+    await cancelOverdue(tx, run, await lockRunLease(tx, key), []);
+    return true;
+  });
+}
+
+async function cancelOverdue(tx: Tx, run: RunRow, lease: LeaseFacts, before: readonly ServerEvent[]): Promise<void> {
+  const target = { kind: 'run', id: run.id } as const;
+  await cancelLockedRun(tx, run, lease, { target, reason: 'timeout', failureKind: 'timeout', word: 'duration-deadline', before });
 }
 
 /** Dispatched runs that no runner has claimed by their deadline: the program never started. Locks and emits: as closeRun. */

@@ -23,7 +23,8 @@ ADD COLUMN     "source_commit" TEXT,
 ALTER COLUMN "intent_id" DROP NOT NULL;
 
 -- AlterTable
-ALTER TABLE "runplane"."runs" ADD COLUMN     "duration_deadline_at" TIMESTAMPTZ(3),
+ALTER TABLE "runplane"."runs" ADD COLUMN     "cancel_failure_kind" TEXT,
+ADD COLUMN     "duration_deadline_at" TIMESTAMPTZ(3),
 ADD COLUMN     "events_pruned_at" TIMESTAMPTZ(3),
 ADD COLUMN     "launched_at" TIMESTAMPTZ(3),
 ADD COLUMN     "max_duration_ms" INTEGER,
@@ -124,6 +125,9 @@ CREATE INDEX "reservations_expires_at_idx" ON "runplane"."reservations"("expires
 
 -- CreateIndex
 CREATE INDEX "cancel_requests_tenant_id_created_at_id_idx" ON "runplane"."cancel_requests"("tenant_id", "created_at", "id");
+
+-- CreateIndex
+CREATE INDEX "cancel_requests_tenant_id_session_id_created_at_id_idx" ON "runplane"."cancel_requests"("tenant_id", "session_id", "created_at", "id") WHERE (session_id IS NOT NULL);
 
 -- CreateIndex
 CREATE INDEX "dispatch_intents_tenant_id_finished_at_id_idx" ON "runplane"."dispatch_intents"("tenant_id", "finished_at", "id") WHERE (finished_at IS NOT NULL);

@@ -1,6 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Db } from '@runplane/database';
 import {
+  cancelOverdueRunsOnce,
   collectStorageOnce,
   compactRunCountsOnce,
   dispatchOnce,
@@ -43,6 +44,7 @@ export function startLoops({ db, credentials, launcher, collector, owner, onErro
     every('foldSessionActivity', 5_000, () => foldSessionActivityOnce(db)),
     every('sweepLostRunners', 2_000, () => sweepLostRunnersOnce(db, {})),
     every('sweepCancelDeadlines', 1_000, () => sweepCancelDeadlinesOnce(db)),
+    every('cancelOverdueRuns', 1_000, () => cancelOverdueRunsOnce(db)),
     every('failUnclaimedRuns', 5_000, () => failUnclaimedRunsOnce(db)),
     every('failExhaustedIntents', 5_000, () => failExhaustedIntentsOnce(db)),
     every('compactRunCounts', 10_000, () => compactRunCountsOnce(db)),

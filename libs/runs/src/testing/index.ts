@@ -64,6 +64,13 @@ export async function passDeadlines(db: Db, runId: string): Promise<void> {
   );
 }
 
+/** Lets a run's time be over now. */
+export async function endDuration(db: Db, runId: string): Promise<void> {
+  await db.sql.query(
+    sql`UPDATE runplane.runs SET duration_deadline_at = runplane.app_now() - interval '1 second' WHERE id = ${runId}::text`,
+  );
+}
+
 /** Types of a run's events in order; of backend_status its phase. */
 export async function story(db: Db, runId: string): Promise<string[]> {
   const found = await db.sql.query(sql`SELECT CASE WHEN type = 'backend_status' THEN payload ->> 'phase' ELSE type END AS "what"
