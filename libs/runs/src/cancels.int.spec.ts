@@ -23,7 +23,8 @@ const runs = () => createRuns(store.db);
 let sessions = 0;
 
 /** The stage that an event tells, if it tells one. */
-const stageOf = ({ payload: { phase } }: RunEvent) => (typeof phase === 'string' && phase.startsWith('cancel-') ? phase.slice('cancel-'.length) : undefined);
+const stageOf = ({ payload: { phase } }: RunEvent) =>
+  typeof phase === 'string' && phase.startsWith('cancel-') ? phase.slice('cancel-'.length) : undefined;
 
 /** What the runner and time do to a cancel that was asked for. */
 const words = ['delivered', 'aborting'] as const;
@@ -87,10 +88,7 @@ describe('each stage of a cancel is an event of its own, at its moment', () => {
 
     const { events } = await listRunEvents(store.db, { ...key, afterSeq: 0, limit: 100 });
     const stages = events.filter((event) => stageOf(event) !== undefined);
-    expect([situation, ...stages.map(stageOf)]).toEqual([
-      situation,
-      ...STAGES[situation],
-    ]);
+    expect([situation, ...stages.map(stageOf)]).toEqual([situation, ...STAGES[situation]]);
     const [request] = (await listCancelRequests(store.db, key)).requests;
     expect(request).toMatchObject({ targetKind: target, stage: 'terminalized', requestedBy: 'key_1', sessionId, runId: run.id, epoch: 1 });
     expectStageFields(stages, { request: request?.id, target, targetId: { run: run.id, command: command.id, session: sessionId }[target] });
