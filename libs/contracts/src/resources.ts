@@ -391,9 +391,11 @@ export const Runner = z
     sourceCommit: z.string().nullable(),
     metadata: JsonRecord,
     registeredAt: time,
-    heartbeatAt: time,
+    heartbeatAt: time.meta({ description: 'Of the last registration or registry heartbeat' }),
+    lastSeenAt: time.meta({ description: 'Of these and its renewals of leases, the latest' }),
   })
-  .meta({ id: 'Runner' });
+  .catchall(Json)
+  .meta({ id: 'Runner', description: 'The keys of `metadata` stand beside the fields too, below them' });
 export type Runner = z.infer<typeof Runner>;
 
 /** What became of a run, in one answer. */

@@ -11,21 +11,28 @@ export type RunState = (typeof RUN_STATES)[number];
 export const RUN_TRANSITIONS = {
   pending: {
     claimed: ['claimRun'],
-    failed: ['terminalizeDispatchIntent', 'failExhaustedIntentsOnce', 'failUnclaimedRunsOnce', 'failUnclaimedJob', 'admitTurn'],
+    failed: [
+      'terminalizeDispatchIntent',
+      'failExhaustedIntentsOnce',
+      'failUnclaimedRunsOnce',
+      'failUnclaimedJob',
+      'withRunnerRetentionFence',
+      'admitTurn',
+    ],
     cancelled: ['cancelRun', 'cancelSession', 'cancelCommand', 'cancelOverdueRunsOnce'],
   },
   claimed: {
-    pending: ['sweepLostRunnersOnce'],
+    pending: ['sweepLostRunnersOnce', 'withRunnerRetentionFence'],
     claimed: ['claimRun'],
     cancelling: ['cancelRun', 'cancelSession', 'cancelOverdueRunsOnce'],
     completed: ['finishRun'],
-    failed: ['finishRun', 'sweepLostRunnersOnce', 'admitTurn'],
+    failed: ['finishRun', 'sweepLostRunnersOnce', 'withRunnerRetentionFence', 'admitTurn'],
     blocked: ['finishRun'],
     cancelled: ['finishRun', 'cancelRun', 'cancelSession', 'cancelOverdueRunsOnce', 'sweepLostRunnersOnce'],
   },
   cancelling: {
     completed: ['finishRun'],
-    failed: ['finishRun'],
+    failed: ['finishRun', 'withRunnerRetentionFence'],
     blocked: ['finishRun'],
     cancelled: ['finishRun', 'cancelRun', 'cancelSession', 'sweepCancelDeadlinesOnce', 'sweepLostRunnersOnce', 'admitTurn'],
   },

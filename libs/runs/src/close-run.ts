@@ -1,4 +1,11 @@
-import { commandStateOf, FAILURE_MESSAGE_CODE_POINTS_MAX, freeText, isFinalRun, type TerminalStatus } from '@runplane/contracts';
+import {
+  commandStateOf,
+  FAILURE_MESSAGE_CODE_POINTS_MAX,
+  freeText,
+  isFinalRun,
+  type JsonObject,
+  type TerminalStatus,
+} from '@runplane/contracts';
 import { emptySql, sql, type Sql, type Tx } from '@runplane/database';
 import { lockSession, writeFeedNumber, writeThread, writeTurnEnded, type SessionRow } from '@runplane/sessions';
 import { writeCancelStage } from './cancel-request.sql';
@@ -25,6 +32,8 @@ export interface RunEnding {
   readonly cancel?: { readonly requestId: string; readonly epoch: number; readonly reason: string } | undefined;
   /** Events that tell what led here, before the closing ones. */
   readonly before?: readonly ServerEvent[] | undefined;
+  /** Further facts in the events that tell the end of the run and of its commands. */
+  readonly facts?: JsonObject | undefined;
   /** Further columns of the run that change with it, as the end of a SET list. */
   readonly set?: Sql | undefined;
 }
@@ -139,7 +148,7 @@ export function missedSteer(commandId: string): CommandEnding {
 export function commandTerminal(
   command: CommandRow,
   end: CommandEnding,
-  ending: Pick<RunEnding, 'status' | 'reason' | 'threadId' | 'turnId' | 'cancel'>,
+  ending: Pick<RunEnding, 'status' | 'reason' | 'threadId' | 'turnId' | 'cancel' | 'facts'>,
 ): ServerEvent[] {
   const missed = end.failureKind === 'steer-missed';
   const { cancelRequestId: requestId, cancelEpoch: epoch } = command;

@@ -63,6 +63,8 @@ export {
 export { getCommand, getDispatchIntent, getRun, listCancelRequests, listCommands } from './read-runs';
 export { reconcileRunnerJobsOnce, type Reconciliation } from './reconcile-runner-jobs';
 export { registerRunner } from './register-runner';
+export { getRunner, heartbeatRunner, listRunners, pruneRunners } from './runners';
+export { type RunnerKey } from './runner.sql';
 export {
   getRunnerJob,
   getRunnerJobByIdempotencyKey,
@@ -83,6 +85,7 @@ export {
   reserve,
   type ReserveOutcome,
 } from './reservations';
+export { resumeRetentionFences, withRunnerRetentionFence, type FencedRun, type RetentionAct, type RetentionFence } from './retention-fence';
 export {
   confirmRunnerSlot,
   releaseRunnerSlot,

@@ -42,9 +42,11 @@ export function commandTerminalEvent(
     threadId?: string | null | undefined;
     turnId?: string | null | undefined;
     cancel?: { requestId: string; epoch: number } | undefined;
+    facts?: JsonObject | undefined;
   },
 ): ServerEvent {
   return phase('command-terminal', {
+    ...end.facts,
     commandId: end.commandId,
     state: end.state,
     terminalStatus: end.terminalStatus,
@@ -64,10 +66,12 @@ export function runTerminalEvent(ending: {
   failureMessage: string | null;
   reason: string | null;
   cancel?: { requestId: string; epoch: number } | undefined;
+  facts?: JsonObject | undefined;
 }): ServerEvent {
   return {
     type: 'terminal_status',
     payload: {
+      ...ending.facts,
       terminalStatus: ending.status,
       failureKind: ending.failureKind,
       message: ending.failureMessage,

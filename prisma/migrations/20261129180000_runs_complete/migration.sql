@@ -167,6 +167,9 @@ CREATE INDEX "runs_tenant_id_finished_at_id_idx" ON "runplane"."runs"("tenant_id
 CREATE INDEX "runs_duration_deadline_at_id_idx" ON "runplane"."runs"("duration_deadline_at", "id") WHERE ((duration_deadline_at IS NOT NULL) AND (finished_at IS NULL));
 
 -- CreateIndex
+CREATE INDEX "run_leases_tenant_id_runner_id_idx" ON "runplane"."run_leases"("tenant_id", "runner_id");
+
+-- CreateIndex
 CREATE INDEX "runs_live_by_profile" ON "runplane"."runs"("backend_profile", "tenant_id") WHERE (((status = 'pending'::runplane.run_state) AND (launched_at IS NOT NULL)) OR (status = ANY (ARRAY['claimed'::runplane.run_state, 'cancelling'::runplane.run_state])));
 
 -- CreateIndex
