@@ -51,6 +51,20 @@ import {
   StoreHealth,
   type StreamEnd,
   WAIT_SECONDS_MAX,
+  ChangedSession,
+  ExpiredStorageList,
+  MarkedSessions,
+  SessionChanges,
+  SessionList,
+  SessionReadCursor,
+  SessionResourceRun,
+  SessionSummary,
+  UpsertedSession,
+  type MarkSessionsRead,
+  type MarkStorageEvicted,
+  type RefreshSessionStorage,
+  type SessionListState,
+  type UpsertSession,
 } from '@runplane/contracts';
 import type { z } from 'zod';
 import { type FollowOptions, followRun } from './follow-run';
@@ -63,6 +77,16 @@ export interface RunFilter extends Omit<ListRuns, 'statuses'> {
 }
 
 export type SessionRuns = Pick<ListSessionEvents, 'runId' | 'runs'>;
+
+export interface SessionFilter {
+  state?: SessionListState | undefined;
+  projectId?: string | undefined;
+  backendProfile?: string | undefined;
+  /** Whose unread marks to show; `unread` needs one. */
+  readerId?: string | undefined;
+  cursor?: string | undefined;
+  limit?: number | undefined;
+}
 
 export interface PageOptions extends CallOptions {
   /** The last sequence or cursor that the caller has. */
@@ -101,6 +125,10 @@ export function createClient(options: ClientOptions) {
   }
   function post<T>(path: string, body: unknown, answer: z.ZodType<T>, o?: CallOptions, idempotencyKey?: string) {
     return call({ method: 'POST', path, body, answer, repeatable: true, idempotencyKey }, o);
+  }
+
+  function put<T>(path: string, body: unknown, answer: z.ZodType<T>, o?: CallOptions) {
+    return call({ method: 'PUT', path, body, answer, repeatable: true }, o);
   }
 
   const readFeed = ({ after, limit, waitSeconds, ...o }: FeedOptions = {}): Promise<FeedPage> =>
@@ -168,6 +196,45 @@ export function createClient(options: ClientOptions) {
 
     explainSession: (sessionId: string, o?: CallOptions): Promise<SessionExplanation> =>
       get(`/sessions/${id(sessionId)}/why`, SessionExplanation, {}, o),
+
+    /** Makes a session or changes it; what is left out stays, null clears. */
+    upsertSession: (sessionId: string, session: UpsertSession, o?: CallOptions): Promise<UpsertedSession> =>
+      put(`/sessions/${id(sessionId)}`, session, UpsertedSession, o),
+
+    getSessionSummary: (sessionId: string, { readerId, ...o }: CallOptions & { readerId?: string } = {}): Promise<SessionSummary> =>
+      get(`/sessions/${id(sessionId)}/summary`, SessionSummary, { readerId }, o),
+
+    listSessions: (filter: SessionFilter = {}, o?: CallOptions): Promise<SessionList> => get('/sessions', SessionList, { ...filter }, o),
+
+    /** Sessions in the order of their last changes, behind a cursor; follow `cursor`. */
+    listSessionChanges: ({
+      after,
+      readerId,
+      limit,
+      ...o
+    }: CallOptions & { after?: string; readerId?: string; limit?: number } = {}): Promise<SessionChanges> =>
+      get('/session-changes', SessionChanges, { after, readerId, limit }, o),
+
+    renameSession: (sessionId: string, title: string, o?: CallOptions): Promise<ChangedSession> =>
+      post(`/sessions/${id(sessionId)}/rename`, { title }, ChangedSession, o),
+
+    markSessionRead: (sessionId: string, readerId: string, o?: CallOptions): Promise<SessionReadCursor> =>
+      post(`/sessions/${id(sessionId)}/read`, { readerId }, SessionReadCursor, o),
+
+    markSessionsRead: (marks: MarkSessionsRead, o?: CallOptions): Promise<MarkedSessions> =>
+      post('/session-reads', marks, MarkedSessions, o),
+
+    getSessionResourceRun: (sessionId: string, o?: CallOptions): Promise<SessionResourceRun> =>
+      get(`/sessions/${id(sessionId)}/resource-run`, SessionResourceRun, {}, o),
+
+    refreshSessionStorage: (sessionId: string, storage: RefreshSessionStorage, o?: CallOptions): Promise<Session> =>
+      put(`/sessions/${id(sessionId)}/storage`, storage, Session, o),
+
+    markSessionStorageEvicted: (sessionId: string, report: MarkStorageEvicted, o?: CallOptions): Promise<ChangedSession> =>
+      post(`/sessions/${id(sessionId)}/storage/evicted`, report, ChangedSession, o),
+
+    listExpiredStorage: ({ cursor, limit, ...o }: CallOptions & { cursor?: string; limit?: number } = {}): Promise<ExpiredStorageList> =>
+      get('/expired-storage', ExpiredStorageList, { cursor, limit }, o),
 
     cancelRun: (runId: string, cancel: Cancel = {}, o?: CallOptions): Promise<z.infer<typeof CancelledRun>> =>
       post(`/runs/${id(runId)}/cancel`, cancel, CancelledRun, o),

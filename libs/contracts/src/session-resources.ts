@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import { identifier } from './identifiers';
 import { LIST_ROWS_MAX, TITLE_CODE_POINTS_MAX } from './limits';
-import { Session, SessionRef } from './resources';
+import { Run, Session, SessionRef } from './resources';
 import { STORAGE_KINDS } from './states';
 import { JsonRecord } from './wire-json';
 
@@ -120,10 +120,15 @@ export type SessionChanges = z.infer<typeof SessionChanges>;
 
 export const MarkSessionRead = z.strictObject({ readerId: identifier }).meta({ id: 'MarkSessionRead' });
 export const MarkSessionsRead = z
-  .union([
-    z.strictObject({ readerId: identifier, sessionIds: z.array(identifier).min(1).max(LIST_ROWS_MAX) }),
-    z.strictObject({ readerId: identifier, all: z.literal(true).meta({ description: 'Every session as it is now' }) }),
-  ])
+  .strictObject({
+    readerId: identifier,
+    sessionIds: z.array(identifier).min(1).max(LIST_ROWS_MAX).optional(),
+    all: z.literal(true).optional().meta({ description: 'Instead of sessionIds: every session as it is now' }),
+  })
+  .refine(({ sessionIds, all }) => (sessionIds === undefined) !== (all === undefined), {
+    path: ['sessionIds'],
+    error: 'name sessions, or all of them',
+  })
   .meta({ id: 'MarkSessionsRead' });
 export type MarkSessionsRead = z.infer<typeof MarkSessionsRead>;
 
@@ -167,3 +172,25 @@ export const MarkStorageEvicted = z
   .strictObject({ name: storagePath, storageVersion: z.int().min(0).max(2_147_483_647) })
   .meta({ id: 'MarkStorageEvicted' });
 export type MarkStorageEvicted = z.input<typeof MarkStorageEvicted>;
+
+/** Storage that may be deleted, unless its session is busy. */
+export const ExpiredStorage = z
+  .object({
+    sessionId: z.string(),
+    kind: z.enum(['pvc', 'folder']),
+    name: z.string(),
+    namespace: z.string().nullable(),
+    storageVersion: z.int().meta({ description: 'Name it in the report that the storage is gone' }),
+    expiresAt: time,
+    attempts: z.int(),
+    lastError: z.string().nullable(),
+    isBusy: z.boolean().meta({ description: 'The session has an open turn' }),
+  })
+  .meta({ id: 'ExpiredStorage' });
+export const ExpiredStorageList = z
+  .object({ storages: z.array(ExpiredStorage), cursor: z.string().nullable() })
+  .meta({ id: 'ExpiredStorageList' });
+export type ExpiredStorageList = z.infer<typeof ExpiredStorageList>;
+
+export const SessionResourceRun = z.object({ run: Run.nullable() }).meta({ id: 'SessionResourceRun' });
+export type SessionResourceRun = z.infer<typeof SessionResourceRun>;

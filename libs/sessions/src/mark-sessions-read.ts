@@ -29,14 +29,13 @@ export async function markSessionRead(
  * Locks     the reader's cursors; no session.   Errors: InvalidRequest.   Repeat: safe.
  */
 export async function markSessionsRead(at: At, { tenantId, ...input }: { tenantId: string } & MarkSessionsRead): Promise<MarkedSessions> {
-  const wanted = parseInput(MarkSessionsRead, input);
-  const { readerId } = wanted;
+  const { readerId, sessionIds } = parseInput(MarkSessionsRead, input);
   const on = executorOf(at);
   takingCursors(at, tenantId, readerId);
-  if ('all' in wanted) return { cursors: [], unknown: [], ...(await markAllRead(on, { tenantId, readerId })) };
-  const cursors = await markRead(on, { tenantId, readerId, sessionIds: wanted.sessionIds });
+  if (sessionIds === undefined) return { cursors: [], unknown: [], ...(await markAllRead(on, { tenantId, readerId })) };
+  const cursors = await markRead(on, { tenantId, readerId, sessionIds });
   const known = new Set(cursors.map(({ sessionId }) => sessionId));
-  const unknown = [...new Set(wanted.sessionIds)].filter((sessionId) => !known.has(sessionId));
+  const unknown = [...new Set(sessionIds)].filter((sessionId) => !known.has(sessionId));
   const readAt =
     cursors
       .map((cursor) => cursor.readAt)

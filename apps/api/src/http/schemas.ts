@@ -33,6 +33,8 @@ export function queryList<const Words extends readonly [string, ...string[]]>(wo
 
 export const wait = queryInt(0, WAIT_SECONDS_MAX).default(0).meta({ description: 'Seconds to wait for news before an answer without any' });
 
+export const readerId = identifier.optional().meta({ description: 'Whose unread marks to show' });
+
 export const afterSeq = queryInt(0, Number.MAX_SAFE_INTEGER).default(0).meta({ description: 'The last sequence that the caller has' });
 
 const eventLimit = queryInt(1, EVENT_LIST_ROWS_MAX).default(EVENT_LIST_ROWS_DEFAULT);

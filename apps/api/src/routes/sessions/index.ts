@@ -6,6 +6,17 @@ import { getSessionRoute } from './get-session';
 import { listSessionOutputRoute } from './list-session-output';
 import { listSessionTraceRoute } from './list-session-trace';
 import { listSessionCancelRequestsRoute } from './list-session-cancel-requests';
+import { getResourceRunRoute } from './get-resource-run';
+import { getSessionSummaryRoute } from './get-session-summary';
+import { listExpiredStorageRoute } from './list-expired-storage';
+import { listSessionChangesRoute } from './list-session-changes';
+import { listSessionsRoute } from './list-sessions';
+import { markSessionReadRoute } from './mark-session-read';
+import { markSessionsReadRoute } from './mark-sessions-read';
+import { markStorageEvictedRoute } from './mark-storage-evicted';
+import { refreshSessionStorageRoute } from './refresh-session-storage';
+import { renameSessionRoute } from './rename-session';
+import { upsertSessionRoute } from './upsert-session';
 
 export const sessionRoutes: readonly Route[] = [
   admitTurnRoute,
@@ -15,4 +26,15 @@ export const sessionRoutes: readonly Route[] = [
   listSessionOutputRoute,
   cancelSessionRoute,
   listSessionCancelRequestsRoute,
+  upsertSessionRoute,
+  getSessionSummaryRoute,
+  listSessionsRoute,
+  listSessionChangesRoute,
+  renameSessionRoute,
+  markSessionReadRoute,
+  markSessionsReadRoute,
+  getResourceRunRoute,
+  refreshSessionStorageRoute,
+  markStorageEvictedRoute,
+  listExpiredStorageRoute,
 ];
