@@ -13,6 +13,8 @@ const sessions = (name) => ({ file: 'libs/sessions/src/session.int.spec.ts', nam
 const feed = (name) => ({ file: 'libs/outbox/src/read-feed.int.spec.ts', name });
 const claims = (name) => ({ file: 'libs/database/src/claims.int.spec.ts', name });
 const schema = (name) => ({ file: 'tests/contract/schema.spec.ts', name });
+const kubernetes = (name) => ({ file: 'tests/scenarios/kubernetes.spec.ts', name });
+const reconciliation = (name) => ({ file: `${RUNS}/reconcile-runner-jobs.int.spec.ts`, name });
 const access = (name) => ({ file: 'tests/contract/http-access.spec.ts', name });
 
 export const GUARDS = [
@@ -517,6 +519,68 @@ export const GUARDS = [
     text: 'if (runId !== credential.runId) throw',
     replacement: 'if (runId === "") throw',
     test: access('opens no other run of the same tenant'),
+  },
+
+  // Launchers: what is outside is adopted, judged and removed only when it is the right one.
+  {
+    name: 'a Job of that name is not ours because of its name',
+    file: `${RUNS}/kubernetes-job.ts`,
+    text: 'return ids?.storeId === storeId && ids.tenantId === tenantId && ids.runnerJobId === runnerJobId;',
+    replacement: 'return ids !== undefined;',
+    test: kubernetes("leaves somebody else's Job of that name alone and says that no repeat can help"),
+  },
+  {
+    name: 'a Job that has ended is not adopted',
+    file: `${RUNS}/kubernetes-launcher.ts`,
+    text: "if (observedJob(found).state === 'active') {",
+    replacement: '{',
+    test: kubernetes('adopts what an earlier try has made, and follows one that has ended with the next'),
+  },
+  {
+    name: 'a Job is removed at the version that was seen, and looked at again otherwise',
+    file: `${RUNS}/kubernetes-launcher.ts`,
+    text: "if (job === undefined || job.metadata?.uid !== target.uid || observedJob(job).state !== 'active') return false;",
+    replacement: 'if (job === undefined) return false;',
+    test: kubernetes('removes exactly the Job that it has seen: not one that has ended, not one that took its name'),
+  },
+  {
+    name: 'a Job is gone only when the API says so of that very object',
+    file: `${RUNS}/kubernetes-api.ts`,
+    text: '(status === 404 && about === name)',
+    replacement: 'status === 404',
+    test: kubernetes('takes no 404 but that about the Job itself for its absence'),
+  },
+  {
+    name: 'a list that has expired is read from the start',
+    file: `${RUNS}/kubernetes-launcher.ts`,
+    text: "if (page === 'expired') break;",
+    replacement: "if (page === 'expired') return jobs;",
+    test: kubernetes('lists page by page, starts over when the place has expired, and knows what has become of each Job'),
+  },
+  {
+    name: 'a launcher that does not answer says nothing about its jobs',
+    file: `${RUNS}/reconcile-runner-jobs.ts`,
+    text: 'if (observed === undefined) break;',
+    replacement: 'if (observed === undefined) continue;',
+    test: reconciliation('a launcher that does not answer is asked no further, tells nothing, and hides no other launcher'),
+  },
+  {
+    name: 'a job that is young is no orphan',
+    file: `${RUNS}/reconcile-runner-jobs.ts`,
+    text: "state === 'active' && ageMs > ORPHAN_GRACE_MS",
+    replacement: "state === 'active'",
+    test: reconciliation(
+      'only what runs on without a run is removed: not what is young, has ended, or has a run that is open or just over',
+    ),
+  },
+  {
+    name: 'a job whose run is just over is no orphan',
+    file: `${RUNS}/runner-job.sql.ts`,
+    text: "WHERE r.id IS NULL OR r.finished_at <= (SELECT runplane.app_now() - ${endedForMs}::int * interval '1 millisecond')",
+    replacement: 'WHERE r.id IS NULL OR (r.finished_at IS NOT NULL AND ${endedForMs}::int > 0)',
+    test: reconciliation(
+      'only what runs on without a run is removed: not what is young, has ended, or has a run that is open or just over',
+    ),
   },
 
   // Transactions.

@@ -281,6 +281,21 @@ describe('the Kubernetes launcher', () => {
     for (const job of cluster.jobs()) if (job.metadata.name.startsWith('many-')) cluster.removeJob(job);
   });
 
+  it('takes no 404 but that about the Job itself for its absence', async () => {
+    const wanted = newRequest();
+    const { jobName, result } = await launcher.launch(wanted);
+    const recorded = { ...wanted, launcher: 'kubernetes', jobName, result };
+
+    expect(await launcher.find(recorded)).toEqual({ state: 'active' });
+    cluster.disturb = () => ({ status: 404, message: 'the server could not find the requested resource' });
+    await expect(launcher.find(recorded)).rejects.toMatchObject({ status: 404 });
+    cluster.disturb = () => undefined;
+    expect(await launcher.find({ ...recorded, result: { ...result, uid: 'of an earlier one' } })).toEqual({ state: 'gone' });
+    cluster.removeJob(jobNamed(jobName));
+    expect(await launcher.find(recorded)).toEqual({ state: 'gone' });
+    expect(await launcher.find({ ...recorded, result: {} })).toEqual({ state: 'unknown' });
+  });
+
   it('removes exactly the Job that it has seen: not one that has ended, not one that took its name', async () => {
     const listed = async (name: string) => (await launcher.list()).find((job) => job.jobName === name) ?? fail(name);
     const names = await Promise.all([0, 1, 2, 3].map(async () => (await launcher.launch(newRequest())).jobName));
