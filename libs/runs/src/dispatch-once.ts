@@ -181,6 +181,7 @@ async function launch(launcher: Launcher, run: Run, intent: IntentRow, signal: A
       workspaceRef: run.workspaceRef,
       input: intent.input,
       executionPolicy: run.executionPolicy,
+      maxDurationMs: run.maxDurationMs,
     };
     const launched: LaunchResult = await launcher.launch(request, { signal });
     const { outcome, launcher: kind = launcher.kind, jobName, result, place, ended } = launched;
