@@ -1,11 +1,13 @@
 import { readFileSync } from 'node:fs';
 import type pg from 'pg';
 import { findViolations, INVARIANTS_FILE, openClient, useDatabase } from '@runplane/database/testing';
-import { appendRunEvents, createRuns } from '@runplane/runs';
+import { appendRunEvents, createRuns, pruneRunEventsOnce, pruneRunsOnce } from '@runplane/runs';
 import { aClaimedTurn, aTurn, makeTenants, message, TENANT } from '@runplane/runs/testing';
+import { openDbAhead } from '../support/races';
 
 // Each check of tests/support/invariants.sql sees a violation that is planted past all guards, in a transaction that is rolled back.
 
+jest.setTimeout(30_000); // a world is made, and on a busy machine that takes seconds
 const t = useDatabase({ checkInvariants: false });
 const tenantId = TENANT;
 const completed = { terminalStatus: 'completed' } as const;
@@ -23,11 +25,32 @@ const world = {
   halfCommand: '',
   first: '',
   second: '',
+  pruned: '',
+  prunedCommand: '',
+  gone: '',
 };
 let on: pg.Client;
 
+/** A run of two whose events retention has removed, and the one before it in its session, of which all is gone. */
+async function makeRemoved(): Promise<void> {
+  const ends = [];
+  for (let turn = 1; turn <= 2; turn += 1) {
+    const { run, command, epoch } = await aClaimedTurn(t.db, 's-old');
+    await appendRunEvents(t.db, { tenantId, runId: run.id, epoch, events: [message('x')] });
+    await createRuns(t.db).finishRun({ tenantId, runId: run.id, epoch, outcome: completed });
+    ends.push({ runId: run.id, commandId: command.id });
+  }
+  const later = await openDbAhead(t.url, 2 * 86_400_000);
+  const policy = { runsDays: 1, eventsDays: 1, archive: false };
+  const reports = [await pruneRunsOnce(later, { tenantId, policy }), await pruneRunEventsOnce(later, { tenantId, policy })];
+  await later.close();
+  expect(reports.map(({ changed }) => changed)).toEqual([1, 1]);
+  Object.assign(world, { gone: ends[0]?.runId, pruned: ends[1]?.runId, prunedCommand: ends[1]?.commandId });
+}
+
 beforeAll(async () => {
   await makeTenants(t.db);
+  await makeRemoved();
   const runs = createRuns(t.db);
   const tool = { type: 'tool_call', payload: { callId: 'a', name: 'ls', arguments: {} } };
 
@@ -126,6 +149,12 @@ const PLANTS: readonly Plant[] = [
   },
   {
     invariant: 'LOG-1',
+    says: /its pruned log has 0/,
+    also: ['LOG-2'],
+    plant: () => on.query(`DELETE FROM runplane.run_events WHERE run_id = $1`, [world.pruned]),
+  },
+  {
+    invariant: 'LOG-1',
     says: /and no row/,
     plant: async () => {
       await plantEvent(world.open, 'assistant_message', {});
@@ -146,6 +175,21 @@ const PLANTS: readonly Plant[] = [
     invariant: 'LOG-2',
     says: /outbox disagree/,
     plant: () => on.query(`DELETE FROM runplane.outbox_events WHERE stream_id = $1 AND sequence = 2`, [world.open]),
+  },
+  {
+    invariant: 'LOG-2',
+    says: /was removed at event \d+, the outbox has/,
+    plant: () => on.query(`DELETE FROM runplane.outbox_events WHERE stream_id = $1 AND sequence = 2`, [world.gone]),
+  },
+  {
+    invariant: 'LOG-2',
+    says: /was removed, and there is a row of it/,
+    plant: () =>
+      on.query(
+        `INSERT INTO runplane.run_tombstones (tenant_id, run_id, last_event_seq, finished_at)
+         SELECT tenant_id, id, last_event_seq, now() FROM runplane.runs WHERE id = $1`,
+        [world.open],
+      ),
   },
   {
     invariant: 'LOG-2',
@@ -371,7 +415,37 @@ const UNDER_AN_ENDED_RUN: readonly Plant[] = [
   },
 ];
 
-test.each([...PLANTS, ...UNDER_AN_ENDED_RUN].map((plant) => [plant.invariant, plant.says.source, plant] as const))(
+/** Retention weakens no check: what a run told before its events were removed still counts, and nothing else is let through. */
+const OF_A_PRUNED_RUN: readonly Plant[] = [
+  {
+    invariant: 'LOG-1',
+    says: /its pruned log has 1 from/,
+    plant: () => on.query(`UPDATE runplane.runs SET last_event_seq = last_event_seq + 1 WHERE id = $1`, [world.pruned]),
+  },
+  {
+    invariant: 'LOG-1',
+    says: /counts \d+ events, its log has 1/,
+    also: ['LOG-2'],
+    plant: () => on.query(`UPDATE runplane.runs SET events_pruned_at = NULL WHERE id = $1`, [world.pruned]),
+  },
+  {
+    invariant: 'LOG-2',
+    says: /is failed and its log ends otherwise/,
+    plant: () => on.query(`UPDATE runplane.runs SET status = 'failed', failure_kind = 'x' WHERE id = $1`, [world.pruned]),
+  },
+  {
+    invariant: 'LOG-2',
+    says: /its run tells otherwise/,
+    plant: () => on.query(`UPDATE runplane.commands SET state = 'failed', failure_kind = 'x' WHERE id = $1`, [world.prunedCommand]),
+  },
+  {
+    invariant: 'LOG-3',
+    says: /assistant_message  behind its terminal_status/,
+    plant: () => plantEvent(world.pruned, 'assistant_message', {}),
+  },
+];
+
+test.each([...PLANTS, ...UNDER_AN_ENDED_RUN, ...OF_A_PRUNED_RUN].map((plant) => [plant.invariant, plant.says.source, plant] as const))(
   '%s is reported: %s',
   async (_name, _says, planted) => {
     await on.query('BEGIN');

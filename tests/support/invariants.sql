@@ -3,11 +3,37 @@
 WITH final_run (status) AS (VALUES ('completed'), ('failed'), ('blocked'), ('cancelled')),
 open_commands AS (SELECT * FROM runplane.commands WHERE state IN ('pending', 'acknowledged')),
 open_intents AS (SELECT * FROM runplane.dispatch_intents WHERE state IN ('pending', 'dispatching', 'retry')),
-log AS (SELECT tenant_id, run_id, count(*) AS events, min(seq) AS first, max(seq) AS last FROM runplane.run_events GROUP BY tenant_id, run_id)
+log AS (SELECT tenant_id, run_id, count(*) AS events, min(seq) AS first, max(seq) AS last FROM runplane.run_events GROUP BY tenant_id, run_id),
+-- Where retention has removed events of a run, the last event that tells it: from there on the log is whole.
+pruned AS (
+  SELECT r.tenant_id, r.id AS run_id, r.events_pruned_through AS through, max(e.seq) AS told_at
+  FROM runplane.runs r LEFT JOIN runplane.run_events e ON e.tenant_id = r.tenant_id AND e.run_id = r.id AND e.type = 'backend_status'
+    AND e.payload ->> 'phase' = 'retention-events-pruned'
+  WHERE r.events_pruned_at IS NOT NULL GROUP BY r.tenant_id, r.id, r.events_pruned_through
+),
+removed_events AS (
+  SELECT o.tenant_id, o.run_id, o.sequence, o.type, o.data, o.command_id
+  FROM runplane.outbox_events o JOIN pruned p ON p.tenant_id = o.tenant_id AND p.run_id = o.stream_id
+  WHERE o.stream = 'run' AND o.sequence < p.told_at
+    AND NOT EXISTS (SELECT FROM runplane.run_events e WHERE e.tenant_id = o.tenant_id AND e.run_id = o.stream_id AND e.seq = o.sequence)
+),
+-- What a run's log has told: its events, and for those that retention has removed what stands of them in the outbox. So a removal weakens no check.
+told AS NOT MATERIALIZED (
+  SELECT tenant_id, run_id, seq, type, payload, command_id, tool_call_id, producer_epoch FROM runplane.run_events
+  UNION ALL
+  SELECT tenant_id, run_id, sequence, type, data, command_id, CASE WHEN type IN ('tool_call', 'tool_result') THEN data ->> 'callId' END, NULL FROM removed_events
+)
 
 SELECT 'LOG-1' AS invariant, 'run ' || r.id || ' counts ' || r.last_event_seq || ' events, its log has ' || coalesce(l.events, 0) || ' up to ' || coalesce(l.last, 0) AS detail
 FROM runplane.runs r LEFT JOIN log l ON l.tenant_id = r.tenant_id AND l.run_id = r.id
-WHERE (coalesce(l.events, 0), coalesce(l.last, 0), coalesce(l.first, 1)) IS DISTINCT FROM (r.last_event_seq, r.last_event_seq, 1::bigint)
+WHERE r.events_pruned_at IS NULL
+  AND (coalesce(l.events, 0), coalesce(l.last, 0), coalesce(l.first, 1)) IS DISTINCT FROM (r.last_event_seq, r.last_event_seq, 1::bigint)
+UNION ALL
+SELECT 'LOG-1', 'run ' || r.id || ' counts ' || r.last_event_seq || ' events, its pruned log has ' || coalesce(l.events, 0) || ' from ' || coalesce(l.first, 0)
+  || ' up to ' || coalesce(l.last, 0) || ', told at ' || coalesce(p.told_at, 0)
+FROM runplane.runs r JOIN pruned p ON p.tenant_id = r.tenant_id AND p.run_id = r.id LEFT JOIN log l ON l.tenant_id = r.tenant_id AND l.run_id = r.id
+WHERE (l.events, l.last) IS DISTINCT FROM (r.last_event_seq - l.first + 1, r.last_event_seq) OR p.told_at IS NULL
+  OR CASE WHEN p.through IS NULL THEN l.first <> p.told_at ELSE p.through <> p.told_at - 1 END
 UNION ALL
 SELECT 'LOG-1', 'run ' || e.run_id || ' has event ' || e.seq || ' and no row'
 FROM runplane.run_events e WHERE NOT EXISTS (SELECT FROM runplane.runs r WHERE r.tenant_id = e.tenant_id AND r.id = e.run_id)
@@ -16,15 +42,34 @@ SELECT 'LOG-1', 'run ' || r.id || ' counts ' || r.last_command_seq || ' commands
 FROM runplane.runs r LEFT JOIN runplane.commands c ON c.tenant_id = r.tenant_id AND c.run_id = r.id
 GROUP BY r.tenant_id, r.id, r.last_command_seq HAVING (count(c.id), coalesce(max(c.seq), 0)) IS DISTINCT FROM (r.last_command_seq::bigint, r.last_command_seq)
 UNION ALL
-SELECT 'LOG-2', 'event ' || e.seq || ' of run ' || e.run_id || ' and the outbox disagree'
+SELECT 'LOG-2', 'event ' || coalesce(e.seq, o.sequence) || ' of run ' || coalesce(e.run_id, o.stream_id) || ' and the outbox disagree'
 FROM runplane.run_events e
 FULL JOIN (SELECT * FROM runplane.outbox_events WHERE stream = 'run') o ON o.tenant_id = e.tenant_id AND o.stream_id = e.run_id AND o.sequence = e.seq
+LEFT JOIN pruned p ON p.tenant_id = o.tenant_id AND p.run_id = o.stream_id
+LEFT JOIN runplane.run_tombstones d ON d.tenant_id = o.tenant_id AND d.run_id = o.stream_id
 WHERE (e.id, e.type, e.payload::text, e.command_id) IS DISTINCT FROM (o.event_id, o.type, o.data::text, o.command_id)
+  AND NOT (e.id IS NULL AND (o.sequence < coalesce(p.told_at, 0) OR o.sequence <= coalesce(d.last_event_seq, 0)))
+UNION ALL
+SELECT 'LOG-2', 'run ' || d.run_id || ' was removed at event ' || d.last_event_seq || ', the outbox has ' || count(o.sequence) || ' up to ' || coalesce(max(o.sequence), 0)
+  || ', which tells it ' || count(o.sequence) FILTER (WHERE o.data ->> 'phase' = 'retention-deleted') || ' times'
+FROM runplane.run_tombstones d LEFT JOIN runplane.outbox_events o ON o.tenant_id = d.tenant_id AND o.stream = 'run' AND o.stream_id = d.run_id
+GROUP BY d.tenant_id, d.run_id, d.last_event_seq
+HAVING (count(o.sequence), count(DISTINCT o.sequence), max(o.sequence), max(o.sequence) FILTER (WHERE o.data ->> 'phase' = 'retention-deleted'))
+  IS DISTINCT FROM (d.last_event_seq, d.last_event_seq, d.last_event_seq, d.last_event_seq)
+UNION ALL
+SELECT 'LOG-2', 'run ' || d.run_id || ' was removed, and there is a ' || x.what || ' of it'
+FROM runplane.run_tombstones d JOIN (
+  SELECT tenant_id, id AS run_id, 'row' AS what FROM runplane.runs
+  UNION ALL SELECT tenant_id, run_id, 'command' FROM runplane.commands
+  UNION ALL SELECT tenant_id, run_id, 'event' FROM runplane.run_events
+  UNION ALL SELECT tenant_id, run_id, 'lease' FROM runplane.run_leases
+  UNION ALL SELECT tenant_id, run_id, 'text to search' FROM runplane.run_search
+) x ON x.tenant_id = d.tenant_id AND x.run_id = d.run_id
 UNION ALL
 SELECT 'LOG-2', 'run ' || r.id || ' is ' || r.status || ' and its log ends otherwise'
 FROM runplane.runs r
 LEFT JOIN LATERAL (
-  SELECT e.payload ->> 'terminalStatus' AS status FROM runplane.run_events e
+  SELECT e.payload ->> 'terminalStatus' AS status FROM told e
   WHERE e.tenant_id = r.tenant_id AND e.run_id = r.id AND e.type = 'terminal_status' ORDER BY e.seq DESC LIMIT 1
 ) t ON true
 WHERE CASE WHEN r.status::text IN (SELECT status FROM final_run) THEN r.status::text END IS DISTINCT FROM t.status
@@ -32,20 +77,20 @@ UNION ALL
 SELECT 'LOG-2', 'command ' || c.id || ' is ' || c.state || ' and its run tells otherwise'
 FROM runplane.commands c
 LEFT JOIN LATERAL (
-  SELECT e.payload ->> 'state' AS state FROM runplane.run_events e
+  SELECT e.payload ->> 'state' AS state FROM told e
   WHERE e.tenant_id = c.tenant_id AND e.run_id = c.run_id AND e.command_id = c.id AND e.type = 'backend_status' AND e.payload ->> 'phase' = 'command-terminal'
 ) t ON true
 WHERE CASE WHEN c.state IN ('completed', 'failed', 'cancelled') THEN c.state::text END IS DISTINCT FROM t.state
 UNION ALL
 SELECT 'LOG-2', 'command ' || c.id || ' is acknowledged and its run does not tell it'
 FROM runplane.commands c
-WHERE c.state = 'acknowledged' AND NOT EXISTS (SELECT FROM runplane.run_events e WHERE e.tenant_id = c.tenant_id AND e.run_id = c.run_id
+WHERE c.state = 'acknowledged' AND NOT EXISTS (SELECT FROM told e WHERE e.tenant_id = c.tenant_id AND e.run_id = c.run_id
   AND e.command_id = c.id AND e.type = 'backend_status' AND e.payload ->> 'phase' = 'command-acknowledged')
 UNION ALL
 SELECT 'LOG-2', 'cancel request ' || q.id || ' stands at ' || q.stage || ', its run tells ' || coalesce(t.phase, 'nothing')
 FROM runplane.cancel_requests q
 LEFT JOIN LATERAL (
-  SELECT e.payload ->> 'phase' AS phase FROM runplane.run_events e
+  SELECT e.payload ->> 'phase' AS phase FROM told e
   WHERE e.tenant_id = q.tenant_id AND e.run_id = q.run_id AND e.payload ->> 'cancelRequestId' = q.id AND e.payload ->> 'phase' LIKE 'cancel-%' ORDER BY e.seq DESC LIMIT 1
 ) t ON true
 WHERE t.phase IS DISTINCT FROM 'cancel-' || q.stage
@@ -55,24 +100,24 @@ FROM runplane.outbox_events o JOIN runplane.runs r ON r.tenant_id = o.tenant_id 
 WHERE o.stream = 'run' AND (o.run_id, o.project_id, o.session_id, o.partition_key, o.shard) IS DISTINCT FROM (r.id, r.project_id, r.session_id, r.partition_key, r.shard)
 UNION ALL
 SELECT 'LOG-3', 'run ' || e.run_id || ' has ' || e.type || ' ' || coalesce(e.payload ->> 'phase', '') || ' behind its terminal_status'
-FROM runplane.run_events e
-JOIN runplane.run_events t ON t.tenant_id = e.tenant_id AND t.run_id = e.run_id AND t.type = 'terminal_status' AND t.seq < e.seq
+FROM told e
+JOIN told t ON t.tenant_id = e.tenant_id AND t.run_id = e.run_id AND t.type = 'terminal_status' AND t.seq < e.seq
 WHERE NOT (e.type = 'backend_status' AND e.producer_epoch IS NULL
-  AND e.payload ->> 'phase' IN ('cancel-terminalized', 'late-write-rejected', 'stale-writer-refused'))
+  AND e.payload ->> 'phase' IN ('cancel-terminalized', 'late-write-rejected', 'stale-writer-refused', 'retention-events-pruned'))
 UNION ALL
 SELECT 'OWN-1', 'run ' || r.id || ' and its lease disagree: ' || r.status || ' epoch ' || r.claim_epoch || ', lease epoch ' || coalesce(k.epoch::text, 'none')
 FROM runplane.runs r LEFT JOIN runplane.run_leases k ON k.tenant_id = r.tenant_id AND k.run_id = r.id
 WHERE CASE WHEN r.status IN ('claimed', 'cancelling') THEN k.epoch IS DISTINCT FROM r.claim_epoch OR k.runner_id IS DISTINCT FROM r.claimed_by ELSE k.epoch IS NOT NULL END
 UNION ALL
 SELECT 'OWN-1', 'run ' || e.run_id || ' was written under epoch ' || e.producer_epoch || ' after epoch ' || max(b.producer_epoch)
-FROM runplane.run_events e
-JOIN runplane.run_events b ON b.tenant_id = e.tenant_id AND b.run_id = e.run_id AND b.seq < e.seq AND b.producer_epoch > e.producer_epoch
+FROM told e
+JOIN told b ON b.tenant_id = e.tenant_id AND b.run_id = e.run_id AND b.seq < e.seq AND b.producer_epoch > e.producer_epoch
 GROUP BY e.tenant_id, e.run_id, e.seq, e.producer_epoch
 UNION ALL
 SELECT 'OWN-1', 'run ' || r.id || ' is held under epoch ' || r.claim_epoch || ', its last claim was told under ' || coalesce(t.epoch, 'none')
 FROM runplane.runs r
 LEFT JOIN LATERAL (
-  SELECT e.payload ->> 'epoch' AS epoch FROM runplane.run_events e
+  SELECT e.payload ->> 'epoch' AS epoch FROM told e
   WHERE e.tenant_id = r.tenant_id AND e.run_id = r.id AND e.type = 'backend_status' AND e.payload ->> 'phase' = 'run-claimed' ORDER BY e.seq DESC LIMIT 1
 ) t ON true
 WHERE r.status IN ('claimed', 'cancelling') AND t.epoch IS DISTINCT FROM r.claim_epoch::text
@@ -102,8 +147,8 @@ JOIN (
   SELECT tenant_id, run_id, 'command ' || id AS what FROM open_commands
   UNION ALL SELECT tenant_id, run_id, 'intent ' || id FROM open_intents
   UNION ALL SELECT tenant_id, run_id, 'lease of ' || runner_id FROM runplane.run_leases
-  UNION ALL SELECT c.tenant_id, c.run_id, 'tool call ' || c.tool_call_id FROM runplane.run_events c
-    WHERE c.type = 'tool_call' AND NOT EXISTS (SELECT FROM runplane.run_events x
+  UNION ALL SELECT c.tenant_id, c.run_id, 'tool call ' || c.tool_call_id FROM told c
+    WHERE c.type = 'tool_call' AND NOT EXISTS (SELECT FROM told x
       WHERE x.tenant_id = c.tenant_id AND x.run_id = c.run_id AND x.tool_call_id = c.tool_call_id AND x.type = 'tool_result')
   UNION ALL SELECT q.tenant_id, q.run_id, 'cancel request ' || q.id FROM runplane.cancel_requests q WHERE q.stage <> 'terminalized'
 ) o ON o.tenant_id = r.tenant_id AND o.run_id = r.id
@@ -113,7 +158,7 @@ SELECT 'END-1', 'intent ' || i.id || ' is open and its command ' || c.id || ' ha
 FROM open_intents i JOIN runplane.commands c ON c.tenant_id = i.tenant_id AND c.id = i.command_id WHERE c.finished_at IS NOT NULL
 UNION ALL
 SELECT 'END-1', 'command ' || e.command_id || ' of run ' || e.run_id || ' ended ' || count(*) || ' times'
-FROM runplane.run_events e WHERE e.type = 'backend_status' AND e.payload ->> 'phase' = 'command-terminal'
+FROM told e WHERE e.type = 'backend_status' AND e.payload ->> 'phase' = 'command-terminal'
 GROUP BY e.tenant_id, e.run_id, e.command_id HAVING count(*) > 1
 UNION ALL
 SELECT 'END-1', 'steer ' || s.id || ' is open and its turn ' || c.id || ' has ended'
@@ -152,14 +197,14 @@ SELECT 'TEN-1', 'run ' || r.id || ' writes to partition ' || r.partition_key
 FROM runplane.runs r WHERE r.partition_key <> r.tenant_id || '/' || coalesce(r.session_id, r.id)
 UNION ALL
 SELECT 'TEN-1', 'event ' || e.seq || ' of run ' || e.run_id || ' is about command ' || e.command_id || ', which is not its own'
-FROM runplane.run_events e
+FROM told e
 WHERE e.command_id IS NOT NULL AND NOT EXISTS (SELECT FROM runplane.commands c WHERE c.tenant_id = e.tenant_id AND c.run_id = e.run_id AND c.id = e.command_id)
 UNION ALL
 SELECT 'VIEW-1', 'session ' || s.session_id || ' shows ' || coalesce(s.terminal_status, 'no outcome') || ', its last run ' || r.id || ' is ' || r.status
 FROM runplane.sessions s JOIN runplane.runs r ON r.tenant_id = s.tenant_id AND r.id = s.last_run_id
 WHERE s.terminal_status IS NOT NULL AND s.last_command_id IN (SELECT c.id FROM runplane.commands c WHERE c.tenant_id = r.tenant_id AND c.run_id = r.id)
   AND r.finished_at IS NOT NULL AND s.terminal_status <> r.status::text
-  AND NOT EXISTS (SELECT FROM runplane.run_events e WHERE e.tenant_id = r.tenant_id AND e.run_id = r.id AND e.command_id = s.last_command_id
+  AND NOT EXISTS (SELECT FROM told e WHERE e.tenant_id = r.tenant_id AND e.run_id = r.id AND e.command_id = s.last_command_id
     AND e.payload ->> 'phase' = 'command-terminal' AND e.payload ->> 'terminalStatus' = s.terminal_status)
 UNION ALL
 SELECT 'VIEW-1', 'session ' || s.session_id || ' shows run ' || r.id || ' of session ' || coalesce(r.session_id, 'none')

@@ -41,7 +41,12 @@ export const STATUS_BY_CODE = {
   capacity_reached: 409,
   reservation_lost: 409,
   cursor_expired: 410,
+  run_deleted: 410,
+  events_pruned: 410,
   payload_too_large: 413,
+  // Only an operator who reads an archive can meet these.
+  archive_not_found: 404,
+  archive_damaged: 500,
   // Only an embedder's own transaction can be these; from a route they would be a bug of ours.
   not_in_transaction: 500,
   wrong_isolation: 500,

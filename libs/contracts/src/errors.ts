@@ -68,6 +68,29 @@ export class RunNotFound extends DomainError<'run_not_found', { runId: string }>
   readonly code = 'run_not_found';
 }
 
+/** Retention has removed the run, and its id is not used again; `archiveKey` names the copy where one was made. */
+export class RunDeleted extends DomainError<'run_deleted', { runId: string; deletedAt: string; archiveKey: string | null }> {
+  readonly code = 'run_deleted';
+}
+
+/** Retention has removed the events before `firstSeq`, some of which were asked for; the run itself is there. */
+export class EventsPruned extends DomainError<
+  'events_pruned',
+  { runId: string; prunedAt: string; firstSeq: number; terminalSeq: number; archiveKey: string | null }
+> {
+  readonly code = 'events_pruned';
+}
+
+/** No such archive, or not in this sink. */
+export class ArchiveNotFound extends DomainError<'archive_not_found', { archiveKey: string }> {
+  readonly code = 'archive_not_found';
+}
+
+/** An archive is not what was written: cut, changed, or of another format. */
+export class ArchiveDamaged extends DomainError<'archive_damaged', { archiveKey: string; reason: string }> {
+  readonly code = 'archive_damaged';
+}
+
 /** No such command for this tenant. */
 export class CommandNotFound extends DomainError<'command_not_found', { commandId: string }> {
   readonly code = 'command_not_found';
@@ -329,6 +352,10 @@ export type RunplaneError =
   | Forbidden
   | TenantNotFound
   | RunNotFound
+  | RunDeleted
+  | EventsPruned
+  | ArchiveNotFound
+  | ArchiveDamaged
   | CommandNotFound
   | IntentNotFound
   | SessionNotFound

@@ -91,3 +91,18 @@ export const COALESCER_QUEUE_BYTES_MAX = 64 * 1024 * 1024;
 export const COALESCED_CALLS_MAX = 256;
 export const COALESCED_EVENTS_MAX = 1_000;
 export const COALESCED_BYTES_MAX = 4 * 1024 * 1024;
+
+/** A hundred years. */
+export const RETENTION_DAYS_MAX = 36_500;
+/** What one pass of retention removes of one tenant and kind, unless told otherwise. */
+export const RETENTION_ROWS_DEFAULT = 100;
+export const RETENTION_ROWS_MAX = 1_000;
+/** A pass never looks further than this for something to remove: runs that must stay (the last of their session) may be many. */
+export const RETENTION_SCAN_ROWS_MAX = 10_000;
+/** Events that one transaction removes: some 100 ms, so that nobody who needs the run's row waits for long. */
+export const RETENTION_CHUNK_EVENTS = 5_000;
+/** How long the right to remove a run is held without being renewed. */
+export const RETENTION_LEASE_MS = 60_000;
+/** A run that could not be archived is left alone for a while: doubling from a minute to six hours. */
+export const RETENTION_BACKOFF_MS_MIN = 60_000;
+export const RETENTION_BACKOFF_MS_MAX = 21_600_000;

@@ -140,6 +140,7 @@ export const Run = z
     createdAt: time,
     updatedAt: time,
     finishedAt: time.nullable(),
+    eventsPrunedAt: time.nullable().meta({ description: 'Set when retention has archived and removed the events of the run' }),
   })
   .meta({ id: 'Run' });
 export type Run = z.infer<typeof Run>;

@@ -157,3 +157,7 @@ export type StorageKind = (typeof STORAGE_KINDS)[number];
 /** What a reservation holds a place for while the outside world is asked. */
 export const RESERVATION_KINDS = ['runner-create', 'retention'] as const;
 export type ReservationKind = (typeof RESERVATION_KINDS)[number];
+
+/** What retention removes. */
+export const RETENTION_KINDS = ['runs', 'run-events', 'intents', 'cancel-requests', 'runners'] as const;
+export type RetentionKind = (typeof RETENTION_KINDS)[number];

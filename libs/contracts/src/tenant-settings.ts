@@ -1,6 +1,31 @@
 import { z } from 'zod';
-import { CANCEL_GRACE_MS_MAX, CLAIM_DEADLINE_MS_DEFAULT, RUN_ATTEMPTS_MAX, RUN_DURATION_MS_MAX, RUN_DURATION_MS_MIN } from './limits';
+import {
+  CANCEL_GRACE_MS_MAX,
+  CLAIM_DEADLINE_MS_DEFAULT,
+  RETENTION_DAYS_MAX,
+  RUN_ATTEMPTS_MAX,
+  RUN_DURATION_MS_MAX,
+  RUN_DURATION_MS_MIN,
+} from './limits';
 import { RUNNER_LOST_POLICIES } from './states';
+
+const days = z.int().min(1).max(RETENTION_DAYS_MAX).nullable().default(null);
+
+/** How long what has ended is kept, in days of the database's clock; null: for ever. */
+export const RetentionPolicy = z
+  .strictObject({
+    runsDays: days.meta({ description: 'Ended runs with everything under them, from their end' }),
+    eventsDays: days.meta({ description: 'The events of ended runs, from the end; the runs themselves stay' }),
+    intentsDays: days.meta({ description: 'Finished dispatch intents of ended runs, from their finish' }),
+    cancelRequestsDays: days.meta({ description: 'Cancel requests that have been answered, from the answer' }),
+    runnersDays: days.meta({ description: 'Runners that are silent, from when they were last seen' }),
+    archive: z
+      .boolean()
+      .default(true)
+      .meta({ description: 'Runs and events are removed only when a copy has been archived and read back; false: without a copy' }),
+  })
+  .meta({ id: 'RetentionPolicy' });
+export type RetentionPolicy = z.infer<typeof RetentionPolicy>;
 
 /** What a tenant may set; stored as JSON on its row and checked here whenever it is read or written. */
 export const TenantSettings = z
@@ -12,6 +37,8 @@ export const TenantSettings = z
     maxAttempts: z.int().min(1).max(RUN_ATTEMPTS_MAX).optional(),
     /** For runs that say nothing of their own; absent: no limit. */
     maxDurationMs: z.int().min(RUN_DURATION_MS_MIN).max(RUN_DURATION_MS_MAX).optional(),
+    /** Absent: everything is kept. */
+    retention: RetentionPolicy.optional(),
   })
   .meta({ id: 'TenantSettings' });
 export type TenantSettings = z.infer<typeof TenantSettings>;

@@ -1,6 +1,7 @@
 import {
   AdmitTurn,
   isFinalCommand,
+  isDomainError,
   isFinalRun,
   newId,
   parseInput,
@@ -182,13 +183,19 @@ async function replayTurn(tx: Tx, wanted: WantedTurn, known: CommandRow): Promis
   const { tenantId } = wanted;
   const key = { tenantId, runId: known.runId };
   const stored = await findRunHash(tx, key);
-  assertSameContent('turn', known.id, stored?.inputHash ?? 'missing', inputHashOf(tenantId, wanted.run));
+  if (stored?.inputHash == null) throw goneMeanwhile();
+  assertSameContent('turn', known.id, stored.inputHash, inputHashOf(tenantId, wanted.run));
   assertCommandReplay(known, wanted.command);
   const intent = await findIntent(tx, { tenantId, commandId: known.id });
   if (intent === undefined && wanted.command.dispatch !== null) return recover(tx, wanted, known);
   assertDispatchReplay(known, intent, wanted.command);
-  return answer(tx, tenantId, known.runId, known.id, 'replayed');
+  return answer(tx, tenantId, known.runId, known.id, 'replayed').catch((error: unknown) => {
+    throw isDomainError(error) && (error.code === 'run_deleted' || error.code === 'command_not_found') ? goneMeanwhile() : error;
+  });
 }
+
+/** Retention has removed the turn between two looks at it: its key names nothing any more, and this is a new turn. */
+const goneMeanwhile = (): RestartTransaction => new RestartTransaction('the turn of this key has just been removed');
 
 async function recover(tx: Tx, { tenantId, command: wanted }: WantedTurn, known: CommandRow): Promise<AdmittedTurn> {
   const key = { tenantId, runId: known.runId };

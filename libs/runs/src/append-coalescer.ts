@@ -10,7 +10,7 @@ import { coalescerOf, type Coalescer, type Db, type Verdict } from '@runplane/da
 import { feedStreams } from '@runplane/outbox';
 import { appendBatches, type AppendVerdict, type RunnerBatch } from './append-batch.sql';
 import { listExistingRuns, type ProducerState } from './producer.sql';
-import { runNotFound } from './require';
+import { absentRun } from './require';
 import { runStream } from './run.sql';
 
 /** What the append of one call does, and the coalescer must not do otherwise. */
@@ -64,10 +64,12 @@ function verdictOn(
     case 'refused':
       return { kind: 'answer', answer: steps.refused(db, call, verdict.run) };
     case 'skipped':
-      return existing.has(`${call.tenantId}/${call.runId}`)
-        ? { kind: 'busy' }
-        : { kind: 'answer', answer: Promise.reject(runNotFound(call.runId)) };
+      return existing.has(`${call.tenantId}/${call.runId}`) ? { kind: 'busy' } : { kind: 'answer', answer: refuseAbsent(db, call) };
   }
+}
+
+async function refuseAbsent(db: Db, call: RunnerBatch): Promise<never> {
+  throw await absentRun(db.sql, call);
 }
 
 export function appendedEvents({ events }: RunnerBatch, lastSeq: number): AppendedEvents {

@@ -16,9 +16,9 @@ import { appendCoalescer, appendedEvents } from './append-coalescer';
 import { runClosed } from './create-command';
 import { leaseLost } from './heartbeat';
 import { recordRefusalAfter } from './record-refusal';
-import { runNotFound } from './require';
+import { absentRun, eventsPruned } from './require';
 import { findProducerState, listUnknownCommands, type ProducerState } from './producer.sql';
-import { Appended, appendStatement, listBatchEvents, type StorableEvent } from './run-event.sql';
+import { Appended, appendStatement, findLogHead, listBatchEvents, type StorableEvent } from './run-event.sql';
 import { storableRunnerEvents } from './run-event-input';
 import { runStream, type RunKey } from './run.sql';
 
@@ -32,7 +32,7 @@ const LOOKS_MAX = 4;
  * Returns   the sequences and ids. A batch that was appended before under its producer sequence returns its stored events, also when the run has
  *           ended meanwhile.
  * Locks     run.   Writes: runs (counters), run_events, outbox.
- * Errors    RunNotFound; LeaseLost (another epoch), RunClosed, both recorded in the run's log at most once a minute; ProducerGap,
+ * Errors    RunNotFound, RunDeleted; EventsPruned (a repeat of what retention has removed); LeaseLost (another epoch), RunClosed, both recorded in the run's log at most once a minute; ProducerGap,
  *           ProducerConflict, CommandNotOfRun, InvalidRequest, InvalidJson, ReservedEventType, PayloadTooLarge.
  * Emits     the events.
  * Repeat    safe with a producer sequence; without one a repeated call appends again.
@@ -59,7 +59,7 @@ async function appendAlone(at: At, batch: RunnerBatch): Promise<AppendedEvents> 
       return appendedEvents(batch, appended.lastSeq);
     }
     const run = await findProducerState(executorOf(at), batch);
-    if (run === undefined) throw runNotFound(runId);
+    if (run === undefined) throw await absentRun(executorOf(at), batch);
     const replay = await explainRefusal(at, batch, run);
     if (replay !== undefined) return replay;
   }
@@ -123,6 +123,8 @@ async function replayOf(on: SqlExecutor, batch: RunnerBatch, sequence: number): 
     stored.length === batch.events.length &&
     stored.every((event, i) => event.type === batch.events[i]?.type && event.payloadText === batch.events[i].payloadText);
   const [first, last] = [stored[0], stored.at(-1)];
+  const head = stored.length === 0 ? await findLogHead(on, batch) : undefined;
+  if (head?.pruned != null) throw eventsPruned(batch.runId, head.pruned); // what the batch was cannot be told any more
   if (!same || first === undefined || last === undefined) {
     throw new ProducerConflict(`Batch ${sequence} of this epoch has other events.`, { producerSequence: sequence });
   }

@@ -5,7 +5,7 @@ import { z } from 'zod';
 import { claimRunRow, type ClaimRow } from './claim.sql';
 import { listCommandsAfter } from './command.sql';
 import { runClosed } from './create-command';
-import { requireRun, runNotFound } from './require';
+import { absentRun, requireRun } from './require';
 import { runStream, type RunKey } from './run.sql';
 
 /** Twice the number of claims that can reasonably commit between a statement's snapshot and its lock. */
@@ -50,7 +50,7 @@ async function judgedClaim(at: At, key: RunKey, { runnerId, leaseMs }: { runnerI
   for (let look = 1; look <= LOOKS_MAX; look += 1) {
     const floor = isTx(at) ? at.feed.value : 0n;
     const claim = await claimRunRow(executorOf(at), key, { runnerId, leaseMs, eventIds: [newId('evt'), newId('evt')], floor });
-    if (claim === undefined) throw runNotFound(key.runId);
+    if (claim === undefined) throw await absentRun(executorOf(at), key);
     if (claim.verdict !== 'again') return claim;
   }
   throw new Error(`run ${key.runId}: lease and run disagree about the epoch (OWN-1)`);

@@ -17,7 +17,7 @@ import {
 import { newKeyOf, requireTenant, takingLock, type Tx } from '@runplane/database';
 import { assertBoundary, assertStorageFree, ensureSession, resolveSessionRef, writeLastRun, type SessionRow } from '@runplane/sessions';
 import type { z } from 'zod';
-import { requireLockedSession, requireRun } from './require';
+import { absentRun, requireLockedSession, requireRun } from './require';
 import { appendServerEvents } from './run-event.sql';
 import { searchTextOf, workspacePathOf } from './run-search';
 import { findRunHash, insertRun, type NewRun } from './run.sql';
@@ -29,7 +29,12 @@ import { runCreatedEvent } from './server-events';
  * Input     run: what to run, see CreateRun; runId: an identity reserved beforehand, which makes the call repeatable.
  * Returns   the run; `replayed: true` when it was there under the reserved identity with the same content.
  * Locks     new keys (session, reserved run id) → session.   Writes: sessions, runs, run_events, outbox.
+<<<<<<< HEAD
  * Errors    InvalidRequest, InvalidJson, PayloadTooLarge, TenantNotFound, SessionBoundary, StorageEvicting, IdempotencyConflict (the id has other content).
+=======
+ * Errors    InvalidRequest, InvalidJson, PayloadTooLarge, TenantNotFound, SessionBoundary, IdempotencyConflict (the id has other content),
+ *           RunDeleted (retention has removed the run of this id).
+>>>>>>> 2afef50 (Remove ended runs and their events by age: reserved, archived, read back, then removed with an event in the feed; intents and cancel requests too)
  * Emits     run-created, once.
  * Repeat    safe with runId; without it every call makes a run.
  * Keeps     LOG-1, LOG-2, IDEM-1, TEN-1.   Source: the original's createRun.
@@ -142,10 +147,11 @@ export function newRunRow({
   return { ...run, workspacePath: workspacePathOf(run.workspaceRef), searchText: searchTextOf(run) };
 }
 
-/** True when the run is there with this content. Errors: IdempotencyConflict when it has other content. */
+/** True when the run is there with this content. Errors: IdempotencyConflict when it has other content; RunDeleted. */
 async function isReplay(tx: Tx, key: { tenantId: string; runId: string }, inputHash: string): Promise<boolean> {
   const stored = await findRunHash(tx, key);
   if (stored === undefined) return false;
+  if (stored.inputHash === null) throw await absentRun(tx, key);
   assertSameContent('run', key.runId, stored.inputHash, inputHash);
   return true;
 }

@@ -187,8 +187,8 @@ describe('of a session', () => {
     await lengthen(first, 10_500);
     await t.db.sql
       .query(sql`INSERT INTO runplane.runs (tenant_id, id, project_id, session_id, workspace_ref, provider_id, backend_profile, execution_policy, input_hash,
-        hash_version, max_attempts, on_runner_lost, partition_key, shard, events_pruned_at)
-      SELECT ${tenantId}::text, 'pruned-' || i, 'p1', ${sessionId}::text, '{}', 'd', 'demo', '{}', 'h', 1, 3, 'fail', ${tenantId}::text || '/' || ${sessionId}::text, 0, runplane.app_now()
+        hash_version, max_attempts, on_runner_lost, partition_key, shard)
+      SELECT ${tenantId}::text, 'pruned-' || i, 'p1', ${sessionId}::text, '{}', 'd', 'demo', '{}', 'h', 1, 3, 'fail', ${tenantId}::text || '/' || ${sessionId}::text, 0
       FROM generate_series(1, 450) i`);
     const last = await endedTurn(sessionId, 'three');
     const output = await ofAll(sessionId, listSessionOutput);

@@ -1,7 +1,7 @@
 import { LIST_SCAN_ROWS_MAX, PAGE_BYTES_MAX, type RunEvent } from '@runplane/contracts';
 import { column, maybeRow, rawSql, rows, sql, type Sql, type SqlExecutor } from '@runplane/database';
 import { z } from 'zod';
-import { EVENT_COLUMNS, EventRow, toEvent, withBytesBefore } from './run-event.sql';
+import { EVENT_COLUMNS, EventRow, prunedEvents, PrunedEvents, toEvent, withBytesBefore } from './run-event.sql';
 import type { RunKey } from './run.sql';
 
 // Pages of chosen events. A page reads a log in its order until it is full, its payloads are many bytes or it has read so many rows; it says then
@@ -24,7 +24,12 @@ export const ofCommand = (commandId: string): Choice => ({
     OR (e.type IN ('backend_status', 'user_message') AND e.payload ->> 'targetCommandId' = ${commandId}::text))`,
 });
 
-const ScanFacts = z.object({ isThere: column.bool, found: column.int, goesOn: column.int8.nullable() });
+const ScanFacts = z.object({
+  isThere: column.bool,
+  found: column.int,
+  goesOn: column.int8.nullable(),
+  pruned: column.json.pipe(PrunedEvents).nullable(),
+});
 const ScanRow = z.union([EventRow.extend(ScanFacts.shape), ScanFacts.extend({ id: z.null() })]);
 
 export interface EventPage {
@@ -38,7 +43,7 @@ export async function scanRunEvents(
   on: SqlExecutor,
   { tenantId, runId }: RunKey,
   { choice, commandId, afterSeq, limit }: { choice: Choice; commandId: string | null; afterSeq: number; limit: number },
-): Promise<(EventPage & { isThere: boolean }) | undefined> {
+): Promise<(EventPage & { isThere: boolean; pruned: PrunedEvents | null }) | undefined> {
   const after = String(afterSeq);
   const end = String(afterSeq + LIST_SCAN_ROWS_MAX); // a log has no gaps: so many sequences, so many rows
   const log = sql`e.tenant_id = ${tenantId}::text AND e.run_id = ${runId}::text`;
@@ -48,13 +53,14 @@ export async function scanRunEvents(
     sql`
     WITH r AS MATERIALIZED (
       SELECT ${commandId}::text IS NULL OR EXISTS (
-        SELECT FROM runplane.commands c WHERE c.tenant_id = r.tenant_id AND c.run_id = r.id AND c.id = ${commandId}::text) AS is_there
+        SELECT FROM runplane.commands c WHERE c.tenant_id = r.tenant_id AND c.run_id = r.id AND c.id = ${commandId}::text) AS is_there,
+        ${prunedEvents} AS pruned
       FROM runplane.runs r WHERE r.tenant_id = ${tenantId}::text AND r.id = ${runId}::text
     ), page AS MATERIALIZED (
       SELECT e.* FROM runplane.run_events e
       WHERE ${log} AND e.seq > ${after}::bigint AND e.seq <= ${end}::bigint AND ${choice.fits} ORDER BY e.seq LIMIT ${limit + 1}::int
     )
-    SELECT r.is_there AS "isThere", (SELECT count(*)::int FROM page) AS "found",
+    SELECT r.is_there AS "isThere", r.pruned AS "pruned", (SELECT count(*)::int FROM page) AS "found",
       CASE WHEN (SELECT count(*) FROM page) <= ${limit}::int
         THEN (SELECT min(e.seq)::text FROM runplane.run_events e WHERE ${log} AND e.seq > ${end}::bigint) END AS "goesOn", ${EVENT_COLUMNS}
     FROM r LEFT JOIN (${withBytesBefore(sql`SELECT * FROM page`, sql`seq`)}) e ON e.bytes_before < ${PAGE_BYTES_MAX}::int
@@ -64,7 +70,12 @@ export async function scanRunEvents(
   if (first === undefined) return undefined;
   const events = found.flatMap((row) => (row.id === null ? [] : [toEvent(row)]));
   const isCut = first.found > events.length;
-  return { isThere: first.isThere, events, next: isCut ? (events.at(-1)?.seq ?? null) : first.goesOn === null ? null : first.goesOn - 1 };
+  return {
+    isThere: first.isThere,
+    pruned: first.pruned,
+    events,
+    next: isCut ? (events.at(-1)?.seq ?? null) : first.goesOn === null ? null : first.goesOn - 1,
+  };
 }
 
 /** How many events a run has behind a sequence; undefined when there is no run. Its counter knows, unless retention has taken some. */

@@ -2,15 +2,16 @@ import { SessionNotFound, type JsonObject, type RunExplanation, type SessionCaus
 import { executorOf, requireTenant, type At, type SqlExecutor } from '@runplane/database';
 import { findSession, storageHeldMs, type SessionKey, type SessionRow } from '@runplane/sessions';
 import { findExplainedRun, type ExplainedRun } from './explain-run.sql';
-import { runNotFound } from './require';
+import { absentRun } from './require';
 import { decideStaleness } from './run-decisions';
 import { explainFacts, inWords } from './run-explanation';
 import type { RunKey } from './run.sql';
 
 /** Why the run is where it is: a cause, one sentence, and the facts it was found by. No lock, one snapshot. Errors: RunNotFound. */
 export async function explainRun(at: At, key: RunKey): Promise<RunExplanation> {
-  const run = await findExplainedRun(executorOf(at), key);
-  if (run === undefined) throw runNotFound(key.runId);
+  const on = executorOf(at);
+  const run = await findExplainedRun(on, key);
+  if (run === undefined) throw await absentRun(on, key);
   return explanationOf(key.runId, run);
 }
 

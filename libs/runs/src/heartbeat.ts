@@ -2,7 +2,7 @@ import { Heartbeat, isFinalRun, LeaseExpired, LeaseLost, LIST_ROWS_MAX, parseInp
 import { isTx, takingLock, type At, type SqlExecutor } from '@runplane/database';
 import { listCommandsAfter } from './command.sql';
 import { renewLease, findHeartbeatFacts, type Renewal } from './heartbeat.sql';
-import { runNotFound } from './require';
+import { absentRun } from './require';
 import type { RunKey } from './run.sql';
 
 /**
@@ -25,7 +25,7 @@ export async function heartbeat(at: At, { tenantId, runId, ...input }: RunKey & 
   // Who waits for a row that is locked waits on the pool: on the lane the heartbeats of all other runs would wait with it.
   if (renewal === 'locked' && !isTx(at)) renewal = await renewLease(at.sql, key, { epoch, leaseMs, wait: true });
   const facts = await findHeartbeatFacts(on, key);
-  if (facts === undefined) throw runNotFound(runId);
+  if (facts === undefined) throw await absentRun(on, key);
   const stop = isFinalRun(facts.status) && facts.claimEpoch === epoch;
   if (!stop) assertRenewed(renewal, { runId, epoch, currentEpoch: facts.claimEpoch });
   const commands = stop ? [] : await listCommandsAfter(on, key, { afterSeq: commandsAfterSeq, limit: LIST_ROWS_MAX, openOnly: true });

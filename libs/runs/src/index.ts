@@ -4,6 +4,7 @@ export { ackCommand } from './ack-command';
 export { acknowledgeCancel } from './acknowledge-cancel';
 export { admitTurn } from './admit-turn';
 export { appendRunEvents } from './append-run-events';
+export { type ArchiveReceipt, type ArchiveSink } from './archive-sink';
 export { getBackend, listBackends, putBackend, registerBackends, updateBackendHealth } from './backends';
 export { cancelCommand } from './cancel-command';
 export { cancelRun } from './cancel-run';
@@ -32,6 +33,7 @@ export { finishCommand } from './finish-command';
 export { finishRun } from './finish-run';
 export { createFolderCollector } from './folder-collector';
 export { foldSessionActivityOnce } from './fold-session-activity';
+export { createFolderArchive } from './folder-archive';
 export { heartbeat } from './heartbeat';
 export { createKubernetesLauncher, type KubernetesLauncher, type KubernetesLauncherOptions } from './kubernetes-launcher';
 export { createLauncherByProfile } from './launcher-by-profile';
@@ -62,9 +64,13 @@ export {
 } from './read-run-events';
 export { getCommand, getDispatchIntent, getRun, listCancelRequests, listCommands } from './read-runs';
 export { reconcileRunnerJobsOnce, type Reconciliation } from './reconcile-runner-jobs';
+export { pruneCancelRequestsOnce, pruneIntentsOnce } from './prune-finished';
+export { pruneRunEventsOnce, pruneRunsOnce } from './prune-runs';
 export { registerRunner } from './register-runner';
 export { getRunner, heartbeatRunner, listRunners, pruneRunners } from './runners';
 export { type RunnerKey } from './runner.sql';
+export { type RetentionOfTenant, type RetentionPass, type RetentionPlaces, type RetentionReport } from './retention-pass';
+export { archiveKeyOf, readArchive, readArchivedRun, type ArchivedRun, type ArchiveLine, type ArchiveScope } from './run-archive';
 export {
   getRunnerJob,
   getRunnerJobByIdempotencyKey,

@@ -6,8 +6,8 @@ import {
   type RunResult,
   type RunState,
 } from '@runplane/contracts';
-import { executorOf, type At, type Db, type Subscription } from '@runplane/database';
-import { requireRun, runNotFound } from './require';
+import { executorOf, type At, type Db, type SqlExecutor, type Subscription } from '@runplane/database';
+import { absentRun, requireEvents, requireRun } from './require';
 import { findLastAssistantMessage, findLogHead, readLog, sumUsage } from './run-event.sql';
 import { runStream, type RunKey } from './run.sql';
 
@@ -25,14 +25,17 @@ export interface ReadRunEvents extends RunKey {
   readonly limit?: number | undefined;
 }
 
-/** Events of a run behind a sequence, ascending. Errors: RunNotFound. */
+/** Events of a run behind a sequence, ascending, without a gap. Errors: RunNotFound, RunDeleted; EventsPruned when some of them are gone. */
 export async function listRunEvents(
   at: At,
   { tenantId, runId, afterSeq, limit = EVENT_LIST_ROWS_DEFAULT }: ReadRunEvents,
 ): Promise<RunEventPage> {
-  const log = await readLog(executorOf(at), { tenantId, runId }, { afterSeq, limit: Math.min(Math.max(limit, 1), EVENT_LIST_ROWS_MAX) });
-  if (log === undefined) throw runNotFound(runId);
-  return log;
+  const on = executorOf(at);
+  const log = await readLog(on, { tenantId, runId }, { afterSeq, limit: Math.min(Math.max(limit, 1), EVENT_LIST_ROWS_MAX) });
+  if (log === undefined) throw await absentRun(on, { tenantId, runId });
+  const { pruned, ...page } = log;
+  requireEvents(runId, pruned, afterSeq);
+  return page;
 }
 
 export interface Wait {
@@ -51,20 +54,29 @@ export function waitForRunEvents(db: Db, request: ReadRunEvents & Wait): Promise
   });
 }
 
-/** What has become of a run so far. Errors: RunNotFound. */
+/** What has become of a run so far. Errors: RunNotFound, RunDeleted; EventsPruned: what the assistant said and what was used went with the events. */
 export async function getRunResult(at: At, key: RunKey): Promise<RunResult> {
   const on = executorOf(at);
   const run = await requireRun(on, key);
   const message = await findLastAssistantMessage(on, key);
+  const usage = await sumUsage(on, key);
+  // Behind the events: their removal, which is told before it begins, may have come in between.
+  if (isFinalRun(run.status)) await requireAllEvents(on, key);
   return {
     runId: run.id,
     status: run.status,
     finished: isFinalRun(run.status),
     failure: run.failure,
     lastAssistantMessage: message?.text ?? null,
-    usage: await sumUsage(on, key),
+    usage,
     lastEventSeq: run.lastEventSeq,
   };
+}
+
+async function requireAllEvents(on: SqlExecutor, key: RunKey): Promise<void> {
+  const head = await findLogHead(on, key);
+  if (head === undefined) throw await absentRun(on, key);
+  requireEvents(key.runId, head.pruned, 0);
 }
 
 /** The same, waiting up to `waitMs` for the run's end. */
@@ -72,7 +84,7 @@ export async function waitForRunResult(db: Db, { tenantId, runId, ...wait }: Run
   const key = { tenantId, runId };
   await waitFor(db, { ...key, ...wait }, async () => {
     const head = await findLogHead(db.sql, key);
-    if (head === undefined) throw runNotFound(runId);
+    if (head === undefined) throw await absentRun(db.sql, key);
     return { value: undefined, done: head.terminalSeq !== null };
   });
   return getRunResult(db, key);
@@ -107,7 +119,7 @@ const LOOK_EVERY_MS = 60_000;
 /**
  * A run's log, live, from behind a sequence to its end. The last item tells the end; a reader that starts behind terminal_status gets the
  * diagnostics there are first. Each reader has its own cursor; nothing is held while it waits. Ends without `end` on abort and when the
- * hub closes. Errors: RunNotFound.
+ * hub closes. Errors: as listRunEvents.
  */
 export async function* streamRunEvents(
   db: Db,

@@ -1,22 +1,43 @@
-import { CommandNotFound, RunNotFound, SessionNotFound, type Run } from '@runplane/contracts';
+import { CommandNotFound, EventsPruned, RunDeleted, RunNotFound, SessionNotFound, type Run } from '@runplane/contracts';
 import type { SqlExecutor, Tx } from '@runplane/database';
 import { lockSession, type SessionRow } from '@runplane/sessions';
 import { findCommand, lockCommand, type CommandKey, type CommandRow } from './command.sql';
+import { findTombstone } from './retention.sql';
+import type { PrunedEvents } from './run-event.sql';
 import { findRun, lockRun, type RunKey, type RunRow } from './run.sql';
 
 // Reads that throw what an absent row is called at the door. A foreign tenant's id is absent (TEN-1).
 
-export const runNotFound = (runId: string): RunNotFound => new RunNotFound(`There is no run ${runId}.`, { runId });
+const runNotFound = (runId: string): RunNotFound => new RunNotFound(`There is no run ${runId}.`, { runId });
+
+/** What the absence of a run is called: retention has removed it, or there was never one. */
+export async function absentRun(on: SqlExecutor, key: RunKey): Promise<RunNotFound | RunDeleted> {
+  const tombstone = await findTombstone(on, key);
+  return tombstone === undefined ? runNotFound(key.runId) : runDeleted(key.runId, tombstone);
+}
+
+export function runDeleted(runId: string, { deletedAt, archiveKey }: { deletedAt: string; archiveKey: string | null }): RunDeleted {
+  return new RunDeleted(`Retention has removed run ${runId}; its id is not used again.`, { runId, deletedAt, archiveKey });
+}
+
+export function eventsPruned(runId: string, pruned: PrunedEvents): EventsPruned {
+  return new EventsPruned(`Retention has removed the events of run ${runId} before ${pruned.firstSeq}.`, { runId, ...pruned });
+}
+
+/** Errors: EventsPruned when events behind the sequence have been removed, or are being removed. */
+export function requireEvents(runId: string, pruned: PrunedEvents | null, afterSeq: number): void {
+  if (pruned !== null && afterSeq < pruned.firstSeq - 1) throw eventsPruned(runId, pruned);
+}
 
 export async function requireRun(on: SqlExecutor, key: RunKey): Promise<Run> {
   const run = await findRun(on, key);
-  if (run === undefined) throw runNotFound(key.runId);
+  if (run === undefined) throw await absentRun(on, key);
   return run;
 }
 
 export async function requireLockedRun(tx: Tx, key: RunKey): Promise<RunRow> {
   const run = await lockRun(tx, key);
-  if (run === undefined) throw runNotFound(key.runId);
+  if (run === undefined) throw await absentRun(tx, key);
   return run;
 }
 

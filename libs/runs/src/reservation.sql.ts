@@ -18,6 +18,9 @@ export interface Reservation extends ReservationKey {
 
 /** One text of tenant and key that no other pair has. */
 const storedKey = ({ tenantId, key }: ReservationKey): string => JSON.stringify([tenantId, key]);
+/** The same of two columns that are not null, in a statement. */
+export const storedKeySql = (tenantId: Sql, key: Sql): Sql =>
+  sql`('[' || to_json(${tenantId})::text || ',' || to_json(${key})::text || ']')`;
 const kindOf = ({ kind }: ReservationKey): Sql => sql`${kind}::text::runplane.reservation_kind`;
 const takingReservation = (tx: Tx, of: ReservationKey): void => {
   takingLock(tx, 'reservation', `${of.kind} ${storedKey(of)}`);
@@ -178,4 +181,29 @@ export async function deleteEndedReservations(on: SqlExecutor, { limit, afterMs 
         DELETE FROM runplane.reservations r USING l WHERE (r.kind, r.key, r.slot) = (l.kind, l.key, l.slot) RETURNING r.slot AS "slot"`,
   );
   return deleted.length;
+}
+
+/** Keeps a place for a while after its act has failed, so that nobody tries again at once, and notes why. Owner and epoch stay. */
+export async function writeReservationHeldBack(
+  on: SqlExecutor,
+  of: Reservation,
+  { leaseMs, data }: { leaseMs: number; data: JsonObject },
+): Promise<void> {
+  await rows(
+    on,
+    done,
+    sql`WITH ${lockedSql(of)}
+        UPDATE runplane.reservations r SET expires_at = held.now + ${milliseconds(leaseMs)}, updated_at = held.now, data = ${JSON.stringify(data)}::jsonb
+        FROM held WHERE (r.kind, r.key, r.slot) = (held.kind, held.key, held.slot) RETURNING r.slot AS "slot"`,
+  );
+}
+
+/** What the last holder of a place has left with it. */
+export async function findReservationData(on: SqlExecutor, of: ReservationKey & { slot: number }): Promise<JsonObject> {
+  const found = await maybeRow(
+    on,
+    z.object({ data: column.jsonObject }),
+    sql`SELECT data::text AS "data" FROM runplane.reservations WHERE kind = ${kindOf(of)} AND key = ${storedKey(of)}::text AND slot = ${of.slot}::int`,
+  );
+  return found?.data ?? {};
 }

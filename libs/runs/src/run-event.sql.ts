@@ -153,24 +153,55 @@ export const toEvent = ({ id, runId, seq, type, payload, commandId, createdAt }:
 export const withBytesBefore = (page: Sql, order: Sql): Sql => sql`
   SELECT *, sum(octet_length(payload::text)) OVER (ORDER BY ${order} ROWS UNBOUNDED PRECEDING) - octet_length(payload::text) AS bytes_before FROM (${page}) page`;
 
-const Head = z.object({ status: column.state(RUN_STATES), lastSeq: column.int8, terminalSeq: column.int8.nullable() });
-type Head = z.infer<typeof Head>;
+export const PrunedEvents = z.object({
+  prunedAt: z.string(),
+  /** Of the event that tells it: the oldest that can be read. */
+  firstSeq: z.int(),
+  terminalSeq: z.int(),
+  archiveKey: z.string().nullable(),
+});
+/** What is known of events that retention has removed, or is removing. */
+export type PrunedEvents = z.infer<typeof PrunedEvents>;
 
-/** The sequence of terminal_status stands right behind the last events of a run's ending. */
+/** The same of a run `r`, as JSON; null where all its events are there. */
+export const prunedEvents = sql`CASE WHEN r.events_pruned_at IS NOT NULL THEN (
+  SELECT json_build_object('prunedAt', runplane.wire_time(r.events_pruned_at), 'firstSeq', e.seq, 'terminalSeq', (e.payload ->> 'terminalSeq')::bigint,
+    'archiveKey', e.payload -> 'archive' ->> 'name')::text
+  FROM runplane.run_events e WHERE e.tenant_id = r.tenant_id AND e.run_id = r.id AND e.type = 'backend_status'
+    AND e.payload ->> 'phase' = 'retention-events-pruned' ORDER BY e.seq DESC LIMIT 1
+) END`;
+
+const HeadRow = z.object({
+  status: column.state(RUN_STATES),
+  lastSeq: column.int8,
+  terminalSeq: column.int8.nullable(),
+  pruned: column.json.pipe(PrunedEvents).nullable(),
+});
+export type LogHead = z.infer<typeof HeadRow>;
+
+/** The sequence of terminal_status stands right behind the last events of a run's ending; where it has been removed, the event that tells so has it. */
 const head = ({ tenantId, runId }: RunKey): Sql => sql`
   SELECT r.status::text AS "status", r.last_event_seq::text AS "lastSeq",
     CASE WHEN r.finished_at IS NOT NULL THEN (
       SELECT e.seq::text FROM runplane.run_events e WHERE e.tenant_id = r.tenant_id AND e.run_id = r.id AND e.type = 'terminal_status'
       ORDER BY e.seq DESC LIMIT 1
-    ) END AS "terminalSeq"
+    ) END AS "terminalSeq", ${prunedEvents} AS "pruned"
   FROM runplane.runs r WHERE r.tenant_id = ${tenantId}::text AND r.id = ${runId}::text`;
 
 /** Where a run's log ends, and whether for good. */
-export function findLogHead(on: SqlExecutor, key: RunKey): Promise<Head | undefined> {
-  return maybeRow(on, Head, head(key));
+export async function findLogHead(on: SqlExecutor, key: RunKey): Promise<LogHead | undefined> {
+  const found = await maybeRow(on, HeadRow, head(key));
+  return found && toHead(found);
 }
 
-const LogRow = z.union([EventRow.extend(Head.shape), Head.extend({ id: z.null() })]);
+const toHead = ({ status, lastSeq, terminalSeq, pruned }: LogHead): LogHead => ({
+  status,
+  lastSeq,
+  terminalSeq: pruned?.terminalSeq ?? terminalSeq,
+  pruned,
+});
+
+const LogRow = z.union([EventRow.extend(HeadRow.shape), HeadRow.extend({ id: z.null() })]);
 
 /**
  * A run's log behind a sequence and where it ends, from one snapshot; undefined when there is no run. Fewer events than `limit` where their
@@ -180,7 +211,7 @@ export async function readLog(
   on: SqlExecutor,
   key: RunKey,
   { afterSeq, limit }: { afterSeq: number; limit: number },
-): Promise<(Head & { events: RunEvent[] }) | undefined> {
+): Promise<(LogHead & { events: RunEvent[] }) | undefined> {
   const { tenantId, runId } = key;
   const page = sql`SELECT * FROM runplane.run_events
     WHERE tenant_id = ${tenantId}::text AND run_id = ${runId}::text AND seq > ${String(afterSeq)}::bigint
@@ -193,8 +224,7 @@ export async function readLog(
   );
   const [first] = found;
   if (first === undefined) return undefined;
-  const { status, lastSeq, terminalSeq } = first;
-  return { status, lastSeq, terminalSeq, events: found.flatMap((row) => (row.id === null ? [] : [toEvent(row)])) };
+  return { ...toHead(first), events: found.flatMap((row) => (row.id === null ? [] : [toEvent(row)])) };
 }
 
 const StoredText = z.object({ id: column.text, seq: column.int8, type: column.text, payloadText: column.text });

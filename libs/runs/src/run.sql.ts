@@ -60,6 +60,7 @@ const RunRow = z.object({
   createdAt: column.time,
   updatedAt: column.time,
   finishedAt: column.time.nullable(),
+  eventsPrunedAt: column.time.nullable(),
 });
 /** A run as its row says; the lease's end stands elsewhere. */
 export type RunRow = z.infer<typeof RunRow>;
@@ -80,7 +81,8 @@ const COLUMNS = sql`
   r.partition_key AS "partitionKey", r.shard::int AS "shard", r.cancel_epoch AS "cancelEpoch", r.cancel_request_id AS "cancelRequestId",
   runplane.wire_time(r.cancel_requested_at) AS "cancelRequestedAt", r.cancel_reason AS "cancelReason", r.cancel_failure_kind AS "cancelFailureKind",
   runplane.wire_time(r.cancel_deadline_at) AS "cancelDeadlineAt", runplane.ms_until(r.cancel_deadline_at, runplane.app_now()) AS "cancelDeadlineInMs",
-  runplane.wire_time(r.created_at) AS "createdAt", runplane.wire_time(r.updated_at) AS "updatedAt", runplane.wire_time(r.finished_at) AS "finishedAt"`;
+  runplane.wire_time(r.created_at) AS "createdAt", runplane.wire_time(r.updated_at) AS "updatedAt", runplane.wire_time(r.finished_at) AS "finishedAt",
+  runplane.wire_time(r.events_pruned_at) AS "eventsPrunedAt"`;
 
 /** A run as the wire shows it, with the lease's end; `toRun` makes it one. */
 export const ReadRow = RunRow.extend({ leaseRemainingMs: column.int.nullable() });
@@ -113,12 +115,13 @@ export async function findRunWhere(on: SqlExecutor, condition: Sql): Promise<Run
   return row && toRun(row);
 }
 
-/** The run's input hash, for the replay of a reserved identity. */
-export function findRunHash(on: SqlExecutor, { tenantId, runId }: RunKey): Promise<{ inputHash: string } | undefined> {
+/** The run's input hash, for the replay of a reserved identity; null where retention has removed the run: its id is not used again. */
+export function findRunHash(on: SqlExecutor, { tenantId, runId }: RunKey): Promise<{ inputHash: string | null } | undefined> {
   return maybeRow(
     on,
-    z.object({ inputHash: column.text }),
-    sql`SELECT input_hash AS "inputHash" FROM runplane.runs WHERE tenant_id = ${tenantId}::text AND id = ${runId}::text`,
+    z.object({ inputHash: column.text.nullable() }),
+    sql`SELECT input_hash AS "inputHash" FROM runplane.runs WHERE tenant_id = ${tenantId}::text AND id = ${runId}::text
+        UNION ALL SELECT NULL FROM runplane.run_tombstones WHERE tenant_id = ${tenantId}::text AND run_id = ${runId}::text`,
   );
 }
 
@@ -252,5 +255,6 @@ export function toRun(row: z.infer<typeof ReadRow>): Run {
     createdAt: row.createdAt,
     updatedAt: row.updatedAt,
     finishedAt: row.finishedAt,
+    eventsPrunedAt: row.eventsPrunedAt,
   };
 }

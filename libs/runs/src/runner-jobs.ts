@@ -27,7 +27,7 @@ import {
 import { executorOf, inLockOrder, isTx, takingLock, type At, type Tx } from '@runplane/database';
 import { z } from 'zod';
 import { findCommand } from './command.sql';
-import { requireLockedRun, runNotFound } from './require';
+import { absentRun, requireLockedRun } from './require';
 import type { RunKey } from './run.sql';
 import {
   completeRunnerJob,
@@ -164,8 +164,9 @@ export async function listRunnerJobs(
   const rowsMax = parseInput(ListLimit, limit);
   const filterHash = contentHash({ tenantId, runId, commandId: commandId ?? null }).hash;
   const after = cursor === undefined ? undefined : jobCursor.decode(cursor, filterHash);
-  const found = await listRunnerJobsPage(executorOf(at), { tenantId, runId, commandId }, { after, limit: rowsMax + 1 });
-  if (found === undefined) throw runNotFound(runId);
+  const on = executorOf(at);
+  const found = await listRunnerJobsPage(on, { tenantId, runId, commandId }, { after, limit: rowsMax + 1 });
+  if (found === undefined) throw await absentRun(on, { tenantId, runId });
   const jobs = found.slice(0, rowsMax);
   const last = jobs.at(-1);
   const isMore = found.length > rowsMax && last !== undefined;

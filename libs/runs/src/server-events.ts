@@ -126,3 +126,22 @@ export function staleTakeoverEvent(command: CommandRow, facts: { why: string; cl
     ...facts,
   });
 }
+
+interface RetentionFacts {
+  readonly status: TerminalStatus;
+  readonly finishedAt: string;
+  readonly archived: { readonly key: string; readonly sha256: string } | null;
+}
+
+const retentionFacts = ({ status, finishedAt, archived }: RetentionFacts): Record<string, JsonValue> => ({
+  terminalStatus: status,
+  finishedAt,
+  archive: archived === null ? null : { name: archived.key, sha256: archived.sha256 },
+});
+
+/** Everything before this event is gone, or is going. */
+export const eventsPrunedEvent = (facts: RetentionFacts & { lastEventSeq: number; terminalSeq: number }): ServerEvent =>
+  phase('retention-events-pruned', { throughSeq: facts.lastEventSeq, terminalSeq: facts.terminalSeq, ...retentionFacts(facts) });
+
+/** The run is gone, with this event: only the feed has it. */
+export const runDeletedEvent = (facts: RetentionFacts): ServerEvent => phase('retention-deleted', retentionFacts(facts));

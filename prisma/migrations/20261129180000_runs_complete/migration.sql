@@ -27,6 +27,7 @@ ALTER TABLE "runplane"."runs" ADD COLUMN     "cancel_failure_kind" TEXT,
 ADD COLUMN     "duration_deadline_at" TIMESTAMPTZ(3),
 ADD COLUMN     "events_pruned_at" TIMESTAMPTZ(3),
 ADD COLUMN     "launched_at" TIMESTAMPTZ(3),
+ADD COLUMN     "events_pruned_through" BIGINT,
 ADD COLUMN     "max_duration_ms" INTEGER,
 ADD COLUMN     "started_at" TIMESTAMPTZ(3),
 ADD COLUMN     "workspace_path" TEXT;
@@ -70,6 +71,20 @@ CREATE TABLE "runplane"."run_status_counts" (
     "n" BIGINT NOT NULL,
 
     CONSTRAINT "run_status_counts_pkey" PRIMARY KEY ("tenant_id","id")
+);
+
+-- CreateTable
+CREATE TABLE "runplane"."run_tombstones" (
+    "tenant_id" TEXT NOT NULL,
+    "run_id" TEXT NOT NULL,
+    "session_id" TEXT,
+    "last_event_seq" BIGINT NOT NULL,
+    "archive_key" TEXT,
+    "archive_sha256" TEXT,
+    "finished_at" TIMESTAMPTZ(3) NOT NULL,
+    "deleted_at" TIMESTAMPTZ(3) NOT NULL DEFAULT "runplane"."app_now"(),
+
+    CONSTRAINT "run_tombstones_pkey" PRIMARY KEY ("tenant_id","run_id")
 );
 
 -- CreateTable
@@ -164,6 +179,12 @@ CREATE INDEX "runs_tenant_id_session_id_updated_at_id_idx" ON "runplane"."runs"(
 CREATE INDEX "runs_tenant_id_finished_at_id_idx" ON "runplane"."runs"("tenant_id" COLLATE "C", "finished_at", "id") WHERE (finished_at IS NOT NULL);
 
 -- CreateIndex
+CREATE INDEX "runs_unpruned_events" ON "runplane"."runs"("tenant_id" COLLATE "C", "finished_at", "id") WHERE ((finished_at IS NOT NULL) AND (events_pruned_at IS NULL));
+
+-- CreateIndex
+CREATE INDEX "runs_events_to_remove" ON "runplane"."runs"("tenant_id" COLLATE "C", "id") WHERE (events_pruned_through IS NOT NULL);
+
+-- CreateIndex
 CREATE INDEX "runs_duration_deadline_at_id_idx" ON "runplane"."runs"("duration_deadline_at", "id") WHERE ((duration_deadline_at IS NOT NULL) AND (finished_at IS NULL));
 
 -- CreateIndex
@@ -254,6 +275,8 @@ DECLARE
     WHEN NEW.max_duration_ms < 1000 THEN 'runs_max_duration_in_range'
     WHEN NEW.duration_deadline_at IS NOT NULL AND num_nulls(NEW.max_duration_ms, NEW.started_at) > 0 THEN 'runs_duration_is_whole'
     WHEN NEW.shard NOT BETWEEN 0 AND 31 THEN 'runs_shard_in_range'
+    WHEN NEW.events_pruned_at IS NOT NULL AND NEW.finished_at IS NULL THEN 'runs_events_of_open_run_stay'
+    WHEN NEW.events_pruned_through IS NOT NULL AND NEW.events_pruned_at IS NULL THEN 'runs_events_pruning_is_whole'
   END;
 BEGIN
   IF broken IS NOT NULL THEN
@@ -265,7 +288,7 @@ END
 $$;
 CREATE OR REPLACE TRIGGER "runs_rules" AFTER INSERT OR UPDATE OF "id", "status", "finished_at", "claimed_by", "failure_kind", "cancel_request_id",
   "cancel_requested_at", "cancel_reason", "cancel_deadline_at", "last_command_seq", "claim_epoch", "attempts", "max_attempts", "shard",
-  "max_duration_ms", "started_at", "duration_deadline_at"
+  "max_duration_ms", "started_at", "duration_deadline_at", "events_pruned_at", "events_pruned_through"
   ON "runplane"."runs" FOR EACH ROW EXECUTE FUNCTION "runplane"."check_run"();
 
 ALTER TABLE "runplane"."sessions"
