@@ -1,6 +1,7 @@
 #!/usr/bin/env node
 import { Command, InvalidArgumentError } from 'commander';
 import { appendExpectations, runAppendBench } from './append/run';
+import { growthExpectations, runGrowthBench } from './growth/run';
 import { expectationLine, isMet, tableOf, writeJson, type Expectation } from './support/result';
 import { runWaitersBench, waitersExpectations } from './waiters/run';
 
@@ -53,6 +54,37 @@ program
     const results = await runWaitersBench({ ...bench, say: progress });
     console.log(`\n${tableOf(results)}\n`);
     judge(waitersExpectations(results), check === true);
+  });
+
+interface GrowthOptions {
+  readonly runs: number;
+  readonly events: number;
+  readonly smallRuns: number;
+  readonly calls: number;
+  readonly only?: string;
+  readonly json?: string;
+  readonly check?: true;
+}
+
+program
+  .command('growth')
+  .description(
+    'the same lists, searches, reads and writes on a small store and on a big one; needs about 1 GB of disk for each million events',
+  )
+  .option('--runs <n>', 'runs of the big store', positive, 1_000_000)
+  .option('--events <n>', 'events of the big store, at least nine for each run', positive, 10_000_000)
+  .option('--small-runs <n>', 'runs of the small store, with ten events each', positive, 10_000)
+  .option('--calls <n>', 'calls of each case on each store, in turns; the median of the faster half counts', positive, 100)
+  .option('--only <text>', 'only cases with this in their name')
+  .option('--json <file>', 'write the results there as well')
+  .option('--check', 'exit with 1 when an expectation is not met')
+  .action(async ({ runs, events, smallRuns, calls, only, json, check }: GrowthOptions) => {
+    const small = { runs: smallRuns, events: smallRuns * 10 };
+    const report = await runGrowthBench({ big: { runs, events }, small, calls, only, say: progress });
+    console.log(`\n${tableOf(report.results)}\n`);
+    for (const scan of report.scans) console.log(`scan     ${scan}`);
+    if (json !== undefined) await writeJson(json, report.results);
+    judge(growthExpectations(report), check === true);
   });
 
 void program.parseAsync().catch((error: unknown) => {

@@ -9,9 +9,9 @@ export interface BenchStore {
   stop(): Promise<void>;
 }
 
-/** A PostgreSQL server of its own with the settings that PostgreSQL ships with, migrated; gone when the benchmark ends. */
-export async function startBenchStore(): Promise<BenchStore> {
-  const server = await startEmbeddedPostgres({ dataDir: temporaryDataDir(), durability: 'server-default', temporary: true });
+/** A PostgreSQL server of its own with the settings that PostgreSQL ships with but for `settings`, migrated; gone when the benchmark ends. */
+export async function startBenchStore(settings: Readonly<Record<string, string>> = {}): Promise<BenchStore> {
+  const server = await startEmbeddedPostgres({ dataDir: temporaryDataDir(), durability: 'server-default', temporary: true, settings });
   await migrate(server.url);
   const admin = openPlainPool(server.url, 2);
   return {

@@ -15,6 +15,8 @@ const claims = (name) => ({ file: 'libs/database/src/claims.int.spec.ts', name }
 const schema = (name) => ({ file: 'tests/contract/schema.spec.ts', name });
 const kubernetes = (name) => ({ file: 'tests/scenarios/kubernetes.spec.ts', name });
 const reconciliation = (name) => ({ file: `${RUNS}/reconcile-runner-jobs.int.spec.ts`, name });
+const lists = (name) => ({ file: `${RUNS}/list-runs.int.spec.ts`, name });
+const eventPages = (name) => ({ file: `${RUNS}/event-pages.int.spec.ts`, name });
 const access = (name) => ({ file: 'tests/contract/http-access.spec.ts', name });
 
 export const GUARDS = [
@@ -597,5 +599,59 @@ export const GUARDS = [
     text: 'async query(statement) { assertOpen();',
     replacement: 'async query(statement) {',
     test: { file: 'libs/database/src/join-transaction.int.spec.ts', name: 'cannot be used through us after it was declared committed' },
+  },
+
+  // Lists: nothing is skipped, nothing told twice, nothing of another tenant.
+  {
+    name: 'a page of runs that ends short says where its walk stood',
+    file: `${RUNS}/run-list.sql.ts`,
+    text: 'WHEN w.fits OR w.is_last THEN',
+    replacement: 'WHEN w.fits THEN',
+    test: lists('a page that has looked at its rows is short and says where to go on; only the end has no cursor'),
+  },
+  {
+    name: 'later pages leave out what has moved since the first',
+    file: `${RUNS}/run-list.sql.ts`,
+    text: 'AND r.updated_at <= (SELECT as_of FROM bound) AND (r.updated_at, r.id) >',
+    replacement: 'AND (r.updated_at, r.id) >',
+    test: lists('a run that moves is not told twice, one that stays is never missed'),
+  },
+  {
+    name: 'a search takes its characters as they are',
+    file: `${RUNS}/run-search.ts`,
+    text: '.replace(/[\\\\%_]/g, (special) => `\\\\${special}`)',
+    replacement: '',
+    test: lists('looks through what names a run, in any case, and takes its characters as they are'),
+  },
+  {
+    name: 'the search index finds runs of the tenant alone',
+    file: `${RUNS}/run-list.sql.ts`,
+    text: 'WHERE h.tenant_id = ${tenantId}::text AND',
+    replacement: 'WHERE',
+    test: lists('by the index finds what the walk finds, with every filter, order and place'),
+  },
+  {
+    name: 'a page of chosen events goes on behind what it has read',
+    file: `${RUNS}/event-pages.sql.ts`,
+    text: 'first.goesOn === null ? null : first.goesOn - 1',
+    replacement: 'null',
+    test: eventPages('a page that finds little is short and goes on where it stood, to the very end'),
+  },
+  {
+    name: 'a session shows its own runs alone',
+    file: `${RUNS}/event-pages.sql.ts`,
+    text: 'AND r.session_id = ${sessionId}::text`;',
+    replacement: '`;',
+    test: eventPages('of one run, the named, the active or the last is shown, and later pages stay with it'),
+  },
+  {
+    name: 'counts that somebody holds are left alone',
+    file: `${RUNS}/run-facets.sql.ts`,
+    text: 'LIMIT ${rowsMax}::int FOR UPDATE SKIP LOCKED',
+    replacement: 'LIMIT ${rowsMax}::int',
+    test: {
+      file: `${RUNS}/run-facets.int.spec.ts`,
+      name: 'counts are summed while runs come and go, by several at a time, and rows that somebody holds are left alone',
+    },
   },
 ];

@@ -233,6 +233,7 @@ describe('a search', () => {
         const found = await byIndex({ ...filter, sort, search: 'r0' }, { limit: 3 });
         expect(idsOf(found?.runs ?? [])).toEqual(idsOf(walked.runs).slice(0, 3));
         expect(found?.total).toBe(walked.runs.length);
+        expect(await byIndex({ ...filter, sort, search: 'r0' }, { tenantId: 'other' })).toMatchObject({ runs: [], total: 0 });
         if (found?.next == null) continue;
         const rest = await byIndex({ ...filter, sort, search: 'r0' }, { after: found.next, asOf: found.asOf ?? undefined, limit: 20 });
         expect(idsOf(rest?.runs ?? [])).toEqual(idsOf(walked.runs).slice(3));

@@ -54,8 +54,8 @@ export async function listRuns(at: At, { tenantId, ...input }: ListRuns & { tena
   };
 }
 
-/** A term that is in every fortieth run fills a page within as many rows. */
-const SEARCH_FIRST_ROWS = 1_000;
+/** A term that is in every twentieth run fills a page within as many rows. */
+const SEARCH_FIRST_ROWS = 500;
 
 /**
  * A search takes the way that is bounded for its term: a common one fills its page within the first rows of the list; a rare one is found by
