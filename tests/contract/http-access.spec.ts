@@ -78,6 +78,7 @@ describe('access', () => {
     const answer = await callSample(api, route, own, key);
 
     if (sampleOf(route).foreign === 404) expect([answer.status, answer.body.code]).toEqual([404, expect.stringMatching(/_not_found$/)]);
+    else if (sampleOf(route).foreign === 409) expect([answer.status, answer.body.code]).toEqual([409, 'reservation_lost']);
     else expect([answer.status < 300, answer.text.includes(own.commandId)]).toEqual([true, false]);
     expect(answer.text).not.toContain(TENANT);
     expect(await rowsOfTenant(api.db, TENANT)).toEqual(before);

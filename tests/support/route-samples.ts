@@ -1,4 +1,5 @@
-import type { AdmittedTurn, ClaimedRun } from '@runplane/contracts';
+import type { AdmittedTurn, ClaimedRun, RunnerSlot, SavedRunnerJob } from '@runplane/contracts';
+import { randomUUID } from 'node:crypto';
 import type { TestApi } from './test-api';
 
 /** One run in the middle of its life: claimed under `epoch`, in a session, with an open turn that has a dispatch intent. */
@@ -8,6 +9,10 @@ export interface World {
   readonly commandId: string;
   readonly runnerId: string;
   readonly epoch: number;
+  /** A recorded job of the run, and a place that the runner holds. */
+  readonly jobId: string;
+  readonly slot: RunnerSlot;
+  readonly profile: string;
 }
 
 let worlds = 0;
@@ -24,14 +29,18 @@ export async function makeWorld(api: TestApi): Promise<World> {
   const runnerId = `runner-${worlds}`;
   const claim = await api.call('POST', `/v1/runs/${run.id}/claim`, { body: { runnerId } });
   if (claim.status !== 200) throw new Error(`no claim: ${claim.text}`);
-  return { sessionId, runId: run.id, commandId: command.id, runnerId, epoch: (claim.body as ClaimedRun).epoch };
+  await api.call('POST', '/v1/runners', { body: { runnerId } });
+  const job = await api.call('POST', `/v1/runs/${run.id}/jobs`, { body: { commandId: command.id, jobName: 'job' } });
+  const slot = await api.call('POST', '/v1/runner-slots', { body: { key: `world-${worlds}`, owner: runnerId } });
+  const made = { jobId: (job.body as SavedRunnerJob).job.id, slot: slot.body as RunnerSlot, profile: 'shell' };
+  return { ...made, sessionId, runId: run.id, commandId: command.id, runnerId, epoch: (claim.body as ClaimedRun).epoch };
 }
 
 export interface RouteSample {
   readonly body?: (world: World) => Record<string, unknown>;
   readonly headers?: Readonly<Record<string, string>>;
-  /** What the same call by another tenant gets: not found, or an effect among its own rows alone. */
-  readonly foreign: 404 | 'own';
+  /** What the same call by another tenant gets: not found, a hold that it does not have, or an effect among its own rows alone. */
+  readonly foreign: 404 | 409 | 'own';
   /** True where the body names the epoch of a claim, or the call asks for a claim: a runner that was replaced is refused. */
   readonly fenced?: boolean;
   /** False for a stream, which answers for as long as the run lives. */
@@ -39,6 +48,7 @@ export interface RouteSample {
 }
 
 const newRun = { projectId: 'p', backendProfile: 'shell' };
+const held = ({ slot: { key, slot, owner, epoch } }: World) => ({ key, slot, owner, epoch });
 const completed = { terminalStatus: 'completed' };
 
 /** A good request for each route under /v1. A route without one fails the tests that go through the route table. */
@@ -96,6 +106,18 @@ export const ROUTE_SAMPLES: Readonly<Record<string, RouteSample>> = {
   'POST /v1/runs/:runId/finish': { body: ({ epoch }) => ({ epoch, outcome: completed }), foreign: 404, fenced: true },
   'POST /v1/runs/:runId/cancel-acknowledgements': { body: ({ epoch }) => ({ epoch, stage: 'delivered' }), foreign: 404, fenced: true },
   'POST /v1/runners': { body: () => ({ placement: 'here' }), foreign: 'own' },
+  'GET /v1/runners': { foreign: 'own' },
+  'GET /v1/runners/:runnerId': { foreign: 404 },
+  'POST /v1/runners/:runnerId/heartbeat': { foreign: 404 },
+  'POST /v1/runs/:runId/jobs': { body: ({ commandId }) => ({ commandId, jobName: 'job-2' }), foreign: 404 },
+  'GET /v1/runs/:runId/jobs': { foreign: 404 },
+  'POST /v1/runs/:runId/jobs/:jobId/result': { body: () => ({ patch: { phase: 'Running' } }), foreign: 404 },
+  'POST /v1/runner-slots': { body: () => ({ key: 'cluster', limit: 1000, owner: randomUUID() }), foreign: 'own' },
+  'POST /v1/runner-slots/renew': { body: held, foreign: 409 },
+  'POST /v1/runner-slots/confirm': { body: held, foreign: 409 },
+  'POST /v1/runner-slots/release': { body: held, foreign: 'own' },
+  'GET /v1/backends': { foreign: 'own' },
+  'PUT /v1/backends/:profile': { body: () => ({ health: { status: 'ready' } }), foreign: 'own' },
   'GET /v1/feed': { foreign: 'own' },
   'GET /v1/health': { foreign: 'own' },
   'GET /v1/migrations': { foreign: 'own' },
@@ -105,7 +127,7 @@ export const ROUTE_SAMPLES: Readonly<Record<string, RouteSample>> = {
 /** `POST /v1/runs/:runId/claim` → `/v1/runs/run_…/claim` */
 export function pathOf(route: string, world: World): string {
   const [, url = ''] = route.split(' ');
-  return url.replace(/:(\w+)/g, (_, name: string) => encodeURIComponent(String(world[name as keyof World])));
+  return url.replace(/:(\w+)/g, (_, name: string) => encodeURIComponent(String(world[name as Exclude<keyof World, 'slot'>])));
 }
 
 export const methodOf = (route: string): string => route.split(' ')[0] ?? '';

@@ -1,4 +1,18 @@
 import {
+  Backend,
+  BackendList,
+  type BackendRegistration,
+  type HeldSlot,
+  ReleasedSlot,
+  RenewedSlot,
+  type RenewRunnerSlot,
+  type ReserveRunnerSlot,
+  RunnerJob,
+  RunnerJobList,
+  RunnerList,
+  RunnerSlot,
+  SavedRunnerJob,
+  type SaveRunnerJob,
   type AcknowledgeCancel,
   AdmittedTurn,
   type AdmitTurn,
@@ -309,6 +323,50 @@ export function createClient(options: ClientOptions) {
       runner: RegisterRunner,
       { runnerId = newId('runner'), ...o }: CallOptions & { runnerId?: string } = {},
     ): Promise<Runner> => post('/runners', { runnerId, ...runner }, Runner, o),
+
+    listRunners: (
+      filter: { runId?: string; backendProfile?: string; cursor?: string; limit?: number } = {},
+      o?: CallOptions,
+    ): Promise<RunnerList> => get('/runners', RunnerList, { ...filter }, o),
+
+    getRunner: (runnerId: string, o?: CallOptions): Promise<Runner> => get(`/runners/${id(runnerId)}`, Runner, {}, o),
+
+    heartbeatRunner: (runnerId: string, o?: CallOptions): Promise<Runner> =>
+      post(`/runners/${id(runnerId)}/heartbeat`, undefined, Runner, o),
+
+    saveRunnerJob: (
+      runId: string,
+      job: SaveRunnerJob,
+      { idempotencyKey = newId('key'), ...o }: CallOptions & { idempotencyKey?: string } = {},
+    ): Promise<SavedRunnerJob> => post(`/runs/${id(runId)}/jobs`, job, SavedRunnerJob, o, idempotencyKey),
+
+    listRunnerJobs: (
+      runId: string,
+      filter: { commandId?: string; cursor?: string; limit?: number } = {},
+      o?: CallOptions,
+    ): Promise<RunnerJobList> => get(`/runs/${id(runId)}/jobs`, RunnerJobList, { ...filter }, o),
+
+    mergeRunnerJobResult: (runId: string, jobId: string, patch: Record<string, unknown>, o?: CallOptions): Promise<RunnerJob> =>
+      post(`/runs/${id(runId)}/jobs/${id(jobId)}/result`, { patch }, RunnerJob, o),
+
+    /** Reserve, make the runner, confirm. The owner is made here unless given, so that a repeat after a lost answer finds its place. */
+    reserveRunnerSlot: (slot: Omit<ReserveRunnerSlot, 'owner'> & { owner?: string }, o?: CallOptions): Promise<RunnerSlot> =>
+      post('/runner-slots', { owner: newId('slot'), ...slot }, RunnerSlot, o),
+
+    renewRunnerSlot: (slot: RenewRunnerSlot, o?: CallOptions): Promise<z.infer<typeof RenewedSlot>> =>
+      post('/runner-slots/renew', slot, RenewedSlot, o),
+
+    /** Repeated only by whoever called: after a lost answer a repeat would be refused as lost. */
+    confirmRunnerSlot: (slot: HeldSlot, o?: CallOptions): Promise<z.infer<typeof ReleasedSlot>> =>
+      call({ method: 'POST', path: '/runner-slots/confirm', body: slot, answer: ReleasedSlot, repeatable: false }, o),
+
+    releaseRunnerSlot: (slot: HeldSlot, o?: CallOptions): Promise<z.infer<typeof ReleasedSlot>> =>
+      post('/runner-slots/release', slot, ReleasedSlot, o),
+
+    listBackends: (o?: CallOptions): Promise<BackendList> => get('/backends', BackendList, {}, o),
+
+    putBackend: (profile: string, backend: BackendRegistration, o?: CallOptions): Promise<Backend> =>
+      call({ method: 'PUT', path: `/backends/${id(profile)}`, body: backend, answer: Backend, repeatable: true }, o),
 
     claimRun: (runId: string, claim: ClaimRun, o?: CallOptions): Promise<ClaimedRun> =>
       post(`/runs/${id(runId)}/claim`, claim, ClaimedRun, o),

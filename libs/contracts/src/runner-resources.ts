@@ -1,12 +1,6 @@
 import { z } from 'zod';
 import { identifier } from './identifiers';
-import {
-  LIST_ROWS_MAX,
-  RESERVATION_LEASE_MS_DEFAULT,
-  RESERVATION_LEASE_MS_MAX,
-  RESERVATION_LEASE_MS_MIN,
-  RUNNER_SLOTS_MAX,
-} from './limits';
+import { RESERVATION_LEASE_MS_DEFAULT, RESERVATION_LEASE_MS_MAX, RESERVATION_LEASE_MS_MIN, RUNNER_SLOTS_MAX } from './limits';
 import { Runner } from './resources';
 import { JsonRecord } from './wire-json';
 
@@ -109,9 +103,7 @@ export const HeldSlot = z
 export type HeldSlot = z.infer<typeof HeldSlot>;
 export const RenewRunnerSlot = HeldSlot.extend({ leaseMs }).meta({ id: 'RenewRunnerSlot' });
 export type RenewRunnerSlot = z.input<typeof RenewRunnerSlot>;
+export const RenewedSlot = z.object({ remainingMs: z.int() }).meta({ id: 'RenewedSlot' });
 export const ReleasedSlot = z
   .object({ released: z.boolean().meta({ description: 'False: the place was no longer held under this epoch' }) })
   .meta({ id: 'ReleasedSlot' });
-
-/** How much a page may hold, for lists of this file. */
-export const listLimit = z.int().min(1).max(LIST_ROWS_MAX);

@@ -191,7 +191,7 @@ export function mergeIntoResult(
   on: SqlExecutor,
   { tenantId, jobId: id }: JobKey,
   patch: JsonObject,
-  bytesMax: number,
+  { runId, bytesMax }: { runId: string | undefined; bytesMax: number },
 ): Promise<RunnerJob | undefined> {
   const merged = sql`j.result || ${JSON.stringify(patch)}::jsonb`;
   return maybeRow(
@@ -199,6 +199,7 @@ export function mergeIntoResult(
     JobRow,
     sql`UPDATE runplane.runner_jobs j SET result = ${merged}, updated_at = runplane.app_now()
         WHERE j.tenant_id = ${tenantId}::text AND j.id = ${id}::text AND octet_length((${merged})::text) <= ${bytesMax}::int
+          ${runId === undefined ? emptySql : sql`AND j.run_id = ${runId}::text`}
         RETURNING ${COLUMNS}`,
   );
 }

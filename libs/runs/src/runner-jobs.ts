@@ -174,15 +174,22 @@ export async function listRunnerJobs(
 }
 
 /**
- * Merges into a job's result at its top level, redacted. One guarded statement: two callers' merges both stand.
+ * Merges into a job's result at its top level, redacted; with `runId`, of that run only. One guarded statement: two callers' merges both stand.
  * Errors: RunnerJobNotFound, InvalidJson, PayloadTooLarge (also of the merged whole).   Source: the original's updateRunnerJobResult.
  */
-export async function mergeRunnerJobResult(at: At, { tenantId, jobId, patch }: JobKey & { patch: JsonObject }): Promise<RunnerJob> {
+export async function mergeRunnerJobResult(
+  at: At,
+  { tenantId, runId, jobId, patch }: JobKey & { runId?: string | undefined; patch: JsonObject },
+): Promise<RunnerJob> {
   const key = { tenantId, jobId };
   if (isTx(at)) takingLock(at, 'runnerJob', `${tenantId}/${jobId}`);
-  const merged = await mergeIntoResult(executorOf(at), key, storable(parseInput(JsonRecord, patch)), REFERENCE_BYTES_MAX);
+  const merged = await mergeIntoResult(executorOf(at), key, storable(parseInput(JsonRecord, patch)), {
+    runId,
+    bytesMax: REFERENCE_BYTES_MAX,
+  });
   if (merged !== undefined) return merged;
-  await getRunnerJob(at, key);
+  const job = await getRunnerJob(at, key);
+  if (runId !== undefined && job.runId !== runId) throw jobNotFound(jobId);
   throw new PayloadTooLarge(`The result of runner job ${jobId} would become too large.`, { bytesMax: REFERENCE_BYTES_MAX });
 }
 

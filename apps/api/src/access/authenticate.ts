@@ -17,6 +17,8 @@ declare module 'fastify' {
     access?: Access;
     /** The handler itself sees to it that a run token names its own run. */
     runInBody?: boolean;
+    /** False: for dispatchers; the token of one run does not open it, though it names that run. */
+    runTokens?: boolean;
   }
   interface FastifyInstance {
     /** Every route and who may call it. */
@@ -43,10 +45,11 @@ export function authenticate(app: FastifyInstance, credentials: Credentials): vo
     app.routeTable.push(...[method].flat().map((each) => ({ method: each, url, access })));
   });
   app.addHook('onRequest', async (request) => {
-    const { access = ['admin'], runInBody = false } = request.routeOptions.config;
+    const { access = ['admin'], runInBody = false, runTokens = true } = request.routeOptions.config;
     if (request.is404 || access === 'public') return;
     const credential = await requireCredential(request, credentials);
     requireScope(credential, access);
+    if (credential.runId !== null && !runTokens) throw new Forbidden('A run token does not open this call.', { scope: access[0] });
     if (credential.runId !== null)
       requireOwnRun(credential, access, runInBody ? credential.runId : (request.params as { runId?: string }).runId);
     request.credential = credential;

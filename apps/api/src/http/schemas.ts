@@ -13,6 +13,9 @@ import { z } from 'zod';
 
 export const RunParams = z.strictObject({ runId: identifier });
 export const CommandParams = z.strictObject({ commandId: identifier });
+export const RunnerParams = z.strictObject({ runnerId: identifier });
+export const RunJobParams = z.strictObject({ runId: identifier, jobId: identifier });
+export const BackendParams = z.strictObject({ profile: identifier });
 export const RunCommandParams = z.strictObject({ runId: identifier, commandId: identifier });
 export const SessionParams = z.strictObject({ sessionId: identifier });
 

@@ -1,17 +1,31 @@
 import type { App, RouteDeps } from '../app';
+import { backendRoutes } from './backends';
 import { commandRoutes } from './commands';
 import { eventRoutes } from './events';
 import { feedRoutes } from './feed';
+import { jobRoutes } from './jobs';
 import { runnerRoutes } from './runner';
 import { runRoutes } from './runs';
 import { serviceRoutes } from './service';
 import { sessionRoutes } from './sessions';
+import { slotRoutes } from './slots';
 import { storeRoutes } from './store';
 
 /** Adds one route. */
 export type Route = (app: App, deps: RouteDeps) => void;
 
-const V1: readonly Route[] = [...runRoutes, ...commandRoutes, ...eventRoutes, ...sessionRoutes, ...runnerRoutes, ...feedRoutes, ...storeRoutes];
+const V1: readonly Route[] = [
+  ...runRoutes,
+  ...commandRoutes,
+  ...eventRoutes,
+  ...sessionRoutes,
+  ...runnerRoutes,
+  ...jobRoutes,
+  ...slotRoutes,
+  ...backendRoutes,
+  ...feedRoutes,
+  ...storeRoutes,
+];
 
 export function registerRoutes(app: App, deps: RouteDeps): void {
   app.register(

@@ -5,7 +5,10 @@ import { appendRunEventsRoute } from './append-run-events';
 import { claimRunRoute } from './claim-run';
 import { finishCommandRoute } from './finish-command';
 import { finishRunRoute } from './finish-run';
+import { getRunnerRoute } from './get-runner';
 import { heartbeatRoute } from './heartbeat';
+import { heartbeatRunnerRoute } from './heartbeat-runner';
+import { listRunnersRoute } from './list-runners';
 import { registerRunnerRoute } from './register-runner';
 
 export const runnerRoutes: readonly Route[] = [
@@ -17,4 +20,7 @@ export const runnerRoutes: readonly Route[] = [
   finishRunRoute,
   acknowledgeCancelRoute,
   registerRunnerRoute,
+  listRunnersRoute,
+  getRunnerRoute,
+  heartbeatRunnerRoute,
 ];
