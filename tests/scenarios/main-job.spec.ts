@@ -77,6 +77,7 @@ interface TurnOptions {
   profile?: string;
   folder?: string;
   onRunnerLost?: 'fail' | 'requeue';
+  maxDurationMs?: number;
   payload?: { lines?: number; everyMs?: number; stubborn?: boolean };
 }
 
@@ -85,13 +86,14 @@ async function startTurn({
   profile = 'agent',
   folder,
   onRunnerLost = 'fail',
+  maxDurationMs,
   payload = {},
 }: TurnOptions = {}): Promise<AdmittedTurn> {
   turns += 1;
   return client.admitTurn(
     session ?? `session-${turns}`,
     {
-      run: { projectId: 'p', backendProfile: profile, workspaceRef: { path: folder ?? `folder-${turns}` }, onRunnerLost },
+      run: { projectId: 'p', backendProfile: profile, workspaceRef: { path: folder ?? `folder-${turns}` }, onRunnerLost, maxDurationMs },
       payload: { text: 'Do it.', ...payload },
     },
     { idempotencyKey: `turn-${turns}` },
@@ -255,6 +257,50 @@ it('a cancel ends a program that ignores SIGTERM, with its children, and frees t
   );
   expect(await programsIn('stubborn')).toEqual([]);
   expect((await startTurn({ session: 'stubborn', folder: 'stubborn' })).disposition).toBe('created');
+});
+
+it('the end of its time ends a run although its runner works and heartbeats, and the program with it', async () => {
+  const { run } = await startTurn({ session: 'limited', folder: 'limited', maxDurationMs: 2_000, payload: { lines: 10_000 } });
+
+  const events = await follow(run.id);
+
+  expect(await client.getResult(run.id)).toMatchObject({ status: 'cancelled', failure: { kind: 'timeout' } });
+  expect(output(events)).toContain('line 3\n');
+  expect(await programsIn('limited')).toEqual([]);
+  expect(await client.getSession('limited')).toMatchObject({ executionState: 'terminal', failureKind: 'timeout' });
+});
+
+it('a session is told to stop in the middle of its turn, whichever run that is, and takes the next one', async () => {
+  const { run } = await startTurn({ session: 'stopped-session', folder: 'stopped-session', payload: { lines: 10_000 } });
+  const asked: Awaited<ReturnType<Client['cancelSession']>>[] = [];
+
+  const events = await follow(run.id, async (event) => {
+    if (says(event, 'line 3\n')) asked.push(await client.cancelSession('stopped-session', { reason: 'enough' }));
+  });
+
+  expect(asked).toMatchObject([{ changed: true, run: { id: run.id }, request: { targetKind: 'session', targetId: 'stopped-session' } }]);
+  expect(phases(events)).toEqual(expect.arrayContaining(['cancel-delivered', 'cancel-aborting', 'cancel-terminalized']));
+  expect(await client.cancelSession('stopped-session')).toMatchObject({ run: null, changed: false });
+  expect(await client.listSessionCancelRequests('stopped-session')).toMatchObject({
+    requests: [{ stage: 'terminalized', reason: 'enough' }],
+  });
+  expect((await startTurn({ session: 'stopped-session', folder: 'stopped-session' })).disposition).toBe('created');
+});
+
+it('a runner that is killed before it claims ends its run at once', async () => {
+  let claims = 0;
+  network.judge((bytes) => {
+    const isClaim = /^POST \S+\/claim/.test(bytes.toString('latin1', 0, 200));
+    claims += Number(isClaim);
+    return isClaim ? 'hold' : 'forward';
+  });
+  const { run } = await startTurn({ folder: 'never-claimed' });
+  await until('its runner asks for the run', () => claims > 0);
+
+  for (const { pid } of await runners()) process.kill(pid, 'SIGKILL');
+
+  await follow(run.id);
+  expect(await client.getResult(run.id)).toMatchObject({ status: 'failed', failure: { kind: 'runner-lost' } });
 });
 
 it('a workspace that leads out of its root is refused for good, by the launcher or by the runner', async () => {

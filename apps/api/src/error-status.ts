@@ -29,6 +29,7 @@ export const STATUS_BY_CODE = {
   lease_expired: 409,
   producer_gap: 409,
   producer_conflict: 409,
+  too_many_open_tool_calls: 409,
   command_closed: 409,
   no_cancel_requested: 409,
   session_busy: 409,

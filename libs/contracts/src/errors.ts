@@ -176,6 +176,11 @@ export class ProducerConflict extends DomainError<'producer_conflict', { produce
   readonly code = 'producer_conflict';
 }
 
+/** The run has as many tool calls without a result as it may: report results first. */
+export class TooManyOpenToolCalls extends DomainError<'too_many_open_tool_calls', { runId: string; open: number; openMax: number }> {
+  readonly code = 'too_many_open_tool_calls';
+}
+
 /** The command has ended with another outcome. */
 export class CommandClosed extends DomainError<'command_closed', { commandId: string; state: string }> {
   readonly code = 'command_closed';
@@ -372,6 +377,7 @@ export type RunplaneError =
   | LeaseExpired
   | ProducerGap
   | ProducerConflict
+  | TooManyOpenToolCalls
   | CommandClosed
   | NoCancelRequested
   | SessionBusy

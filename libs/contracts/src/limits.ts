@@ -50,6 +50,9 @@ export const CLAIM_DEADLINE_MS_DEFAULT = 300_000;
 export const CANCEL_GRACE_MS_DEFAULT = 30_000;
 export const CANCEL_GRACE_MS_MAX = 600_000;
 
+/** Tool calls of a run without a result: each gets one when the run ends, in the transaction that ends it. */
+export const OPEN_TOOL_CALLS_MAX = 10_000;
+
 /** Of a run, from its first claim. */
 export const RUN_DURATION_MS_MIN = 1_000;
 export const RUN_DURATION_MS_MAX = 7 * 86_400_000;

@@ -1,9 +1,9 @@
-import { isOutputEvent, RUN_STATES } from '@runplane/contracts';
+import { isOutputEvent, OPEN_TOOL_CALLS_MAX, RUN_STATES } from '@runplane/contracts';
 import { column, rows, sql, type Sql, type SqlExecutor } from '@runplane/database';
 import { feedTx, insertOutboxEvents } from '@runplane/outbox';
 import { z } from 'zod';
 import type { ProducerState } from './producer.sql';
-import { INTO_LOG, type StorableEvent } from './run-event.sql';
+import { INTO_LOG, toolCallsIn, type StorableEvent } from './run-event.sql';
 import type { RunKey } from './run.sql';
 
 /** One runner's call: its events enter the log together or not at all. */
@@ -53,7 +53,7 @@ const jsonArray = (texts: readonly string[]): string => `[${texts.join(',')}]`; 
 
 /** What is read of a run while it is locked. */
 const LOCKED = sql`r.tenant_id, r.id, r.project_id, r.session_id, r.partition_key, r.shard, r.status, r.failure_kind, r.claim_epoch,
-  r.last_producer_seq, r.last_event_seq, r.last_tx`;
+  r.last_producer_seq, r.last_event_seq, r.last_tx, r.open_tool_calls`;
 const PASSES = sql`l.claim_epoch = c.epoch AND l.status IN ('claimed', 'cancelling') AND (c.sequence IS NULL OR l.last_producer_seq = c.sequence - 1)`;
 const EVENT_COLUMNS = sql`e.id AS event_id, e.type, e.command_id, e.tool_call_id, e.is_output, e.payload`;
 const VERDICT = sql`SELECT call AS "call", CASE WHEN ok THEN last_seq::text END AS "lastSeq", status::text AS "status", failure_kind AS "failureKind",
@@ -84,12 +84,14 @@ function plainStatement(calls: readonly RunnerBatch[]): Sql {
       ORDER BY r.id COLLATE "C" FOR NO KEY UPDATE OF r SKIP LOCKED
     ), d AS MATERIALIZED (
       SELECT l.*, l.last_event_seq + 1 AS last_seq, runplane.app_now() AS now, greatest(l.last_tx, ${feedTx}) AS tx,
-        l.claim_epoch = l.epoch AND l.status IN ('claimed', 'cancelling') AND (l.sequence IS NULL OR l.last_producer_seq = l.sequence - 1) AND (l.command_id IS NULL OR (SELECT k.id FROM runplane.commands k
+        l.claim_epoch = l.epoch AND l.status IN ('claimed', 'cancelling') AND (l.sequence IS NULL OR l.last_producer_seq = l.sequence - 1) AND (l.type <> 'tool_call' OR l.open_tool_calls < ${OPEN_TOOL_CALLS_MAX}::int)
+          AND (l.command_id IS NULL OR (SELECT k.id FROM runplane.commands k
           WHERE k.tenant_id = l.tenant_id AND k.run_id = l.id AND k.id = l.command_id) IS NOT NULL) AS ok
       FROM l
     ), source AS NOT MATERIALIZED (SELECT d.*, d.last_seq AS seq FROM d WHERE ok),
     u AS (
-      UPDATE runplane.runs r SET last_event_seq = d.last_seq, last_producer_seq = coalesce(d.sequence, r.last_producer_seq), last_tx = d.tx
+      UPDATE runplane.runs r SET last_event_seq = d.last_seq, last_producer_seq = coalesce(d.sequence, r.last_producer_seq), last_tx = d.tx,
+        open_tool_calls = r.open_tool_calls + (d.type = 'tool_call')::int
       FROM d WHERE d.ok AND r.tenant_id = d.tenant_id AND r.id = d.id
     ), ${INSERTS}
     ${VERDICT}`;
@@ -114,11 +116,13 @@ function generalStatement(calls: readonly RunnerBatch[]): Sql {
         AS m (call, tenant_id, run_id, id)
       WHERE (SELECT k.id FROM runplane.commands k WHERE k.tenant_id = m.tenant_id AND k.run_id = m.run_id AND k.id = m.id) IS NULL
     ), v AS MATERIALIZED (
-      SELECT l.*, c.call::int, c.epoch, c.sequence, c.events, runplane.app_now() AS now, greatest(l.last_tx, ${feedTx}) AS tx,
-        ${PASSES} AND c.call NOT IN (SELECT call FROM unknown) AS ok
+      SELECT l.*, c.call::int, c.epoch, c.sequence, c.events, c.tool_calls, runplane.app_now() AS now, greatest(l.last_tx, ${feedTx}) AS tx,
+        ${PASSES} AND c.call NOT IN (SELECT call FROM unknown)
+          AND (c.tool_calls = 0 OR l.open_tool_calls + sum(c.tool_calls) OVER (PARTITION BY l.run ORDER BY c.call) <= ${OPEN_TOOL_CALLS_MAX}::int) AS ok
       FROM unnest(${calls.map((call) => places.get(nameOf(call)) ?? 0)}::int[], ${calls.map((call) => call.epoch)}::int[],
-          ${calls.map((call) => call.sequence ?? null)}::int[], ${calls.map((call) => call.events.length)}::int[])
-        WITH ORDINALITY AS c (run, epoch, sequence, events, call)
+          ${calls.map((call) => call.sequence ?? null)}::int[], ${calls.map((call) => call.events.length)}::int[],
+          ${calls.map((call) => toolCallsIn(call.events))}::int[])
+        WITH ORDINALITY AS c (run, epoch, sequence, events, tool_calls, call)
       JOIN l ON l.run = c.run
     ), d AS MATERIALIZED (
       SELECT v.*, v.last_event_seq + sum(v.events) FILTER (WHERE v.ok) OVER (PARTITION BY v.run ORDER BY v.call) AS last_seq FROM v
@@ -130,8 +134,9 @@ function generalStatement(calls: readonly RunnerBatch[]): Sql {
         AS e (call, place, id, type, command_id, tool_call_id, is_output, payload)
       JOIN d ON d.call = e.call AND d.ok
     ), u AS (
-      UPDATE runplane.runs r SET last_event_seq = s.last_seq, last_producer_seq = coalesce(s.sequence, r.last_producer_seq), last_tx = s.tx
-      FROM (SELECT tenant_id, id, max(last_seq) AS last_seq, max(sequence) AS sequence, max(tx) AS tx FROM d WHERE ok GROUP BY tenant_id, id) s
+      UPDATE runplane.runs r SET last_event_seq = s.last_seq, last_producer_seq = coalesce(s.sequence, r.last_producer_seq), last_tx = s.tx,
+        open_tool_calls = r.open_tool_calls + s.tool_calls
+      FROM (SELECT tenant_id, id, max(last_seq) AS last_seq, max(sequence) AS sequence, max(tx) AS tx, sum(tool_calls)::int AS tool_calls FROM d WHERE ok GROUP BY tenant_id, id) s
       WHERE r.tenant_id = s.tenant_id AND r.id = s.id
     ), ${INSERTS}
     ${VERDICT}`;

@@ -2,9 +2,11 @@ import {
   AppendEvents,
   CommandNotOfRun,
   isFinalRun,
+  OPEN_TOOL_CALLS_MAX,
   parseInput,
   ProducerConflict,
   ProducerGap,
+  TooManyOpenToolCalls,
   TransactionConflict,
   type AppendedEvents,
   type NewRunEvent,
@@ -18,7 +20,15 @@ import { leaseLost } from './heartbeat';
 import { recordRefusalAfter } from './record-refusal';
 import { absentRun, eventsPruned } from './require';
 import { findProducerState, listUnknownCommands, type ProducerState } from './producer.sql';
-import { Appended, appendStatement, findLogHead, listBatchEvents, type StorableEvent } from './run-event.sql';
+import {
+  Appended,
+  appendStatement,
+  findLogHead,
+  listBatchEvents,
+  recountOpenToolCalls,
+  toolCallsIn,
+  type StorableEvent,
+} from './run-event.sql';
 import { storableRunnerEvents } from './run-event-input';
 import { runStream, type RunKey } from './run.sql';
 
@@ -33,7 +43,7 @@ const LOOKS_MAX = 4;
  *           ended meanwhile.
  * Locks     run.   Writes: runs (counters), run_events, outbox.
  * Errors    RunNotFound, RunDeleted; EventsPruned (a repeat of what retention has removed); LeaseLost (another epoch), RunClosed, both recorded in the run's log at most once a minute; ProducerGap,
- *           ProducerConflict, CommandNotOfRun, InvalidRequest, InvalidJson, ReservedEventType, PayloadTooLarge.
+ *           ProducerConflict, CommandNotOfRun, TooManyOpenToolCalls, InvalidRequest, InvalidJson, ReservedEventType, PayloadTooLarge.
  * Emits     the events.
  * Repeat    safe with a producer sequence; without one a repeated call appends again.
  * Keeps     LOG-1 to LOG-3, OWN-1, OWN-2 (judged by epoch and state alone), FEED-1.   Source: the original's appendEvent.
@@ -82,9 +92,12 @@ export function runnerAppend(batch: RunnerBatch, floor: bigint): Sql {
       : sql`AND (SELECT count(*) FROM runplane.commands c WHERE c.tenant_id = ${batch.tenantId}::text AND c.run_id = ${batch.runId}::text
               AND c.id = ANY (${commandIds}::text[])) = ${commandIds.length}::int`;
   const producerGuard = sequence === undefined ? sql`` : sql`AND last_producer_seq = ${sequence - 1}::int`;
+  const calls = toolCallsIn(events);
+  const callsGuard = calls === 0 ? sql`` : sql`AND open_tool_calls <= ${OPEN_TOOL_CALLS_MAX - calls}::int`;
+  const callsSet = calls === 0 ? sql`` : sql`, open_tool_calls = open_tool_calls + ${calls}::int`;
   return appendStatement(batch, events, {
-    guard: sql`AND claim_epoch = ${epoch}::int AND status IN ('claimed', 'cancelling') ${producerGuard} ${commandsGuard}`,
-    set: sequence === undefined ? sql`` : sql`, last_producer_seq = ${sequence}::int`,
+    guard: sql`AND claim_epoch = ${epoch}::int AND status IN ('claimed', 'cancelling') ${producerGuard} ${commandsGuard} ${callsGuard}`,
+    set: sequence === undefined ? callsSet : sql`, last_producer_seq = ${sequence}::int${callsSet}`,
     floor,
     producer: { epoch, sequence },
   });
@@ -114,7 +127,21 @@ async function explainRefusal(at: At, batch: RunnerBatch, run: ProducerState): P
   }
   const [unknown] = await listUnknownCommands(on, batch, commandIdsOf(batch.events));
   if (unknown !== undefined) throw new CommandNotOfRun(`Run ${runId} has no command ${unknown}.`, { commandId: unknown });
+  await assertRoomForToolCalls(on, batch);
   return undefined;
+}
+
+/** The counter of open tool calls goes up only; where it is in the way it is set to what is open. Errors: TooManyOpenToolCalls. */
+async function assertRoomForToolCalls(on: SqlExecutor, batch: RunnerBatch): Promise<void> {
+  const calls = toolCallsIn(batch.events);
+  if (calls === 0) return;
+  const open = await recountOpenToolCalls(on, batch);
+  if (open + calls <= OPEN_TOOL_CALLS_MAX) return;
+  throw new TooManyOpenToolCalls(`Run ${batch.runId} has ${open} tool calls without a result: report results first.`, {
+    runId: batch.runId,
+    open,
+    openMax: OPEN_TOOL_CALLS_MAX,
+  });
 }
 
 async function replayOf(on: SqlExecutor, batch: RunnerBatch, sequence: number): Promise<AppendedEvents> {

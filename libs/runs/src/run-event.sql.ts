@@ -13,6 +13,8 @@ export interface StorableEvent {
   readonly toolCallId: string | null;
 }
 
+export const toolCallsIn = (events: readonly StorableEvent[]): number => events.filter(({ type }) => type === 'tool_call').length;
+
 /** An event that the server writes. */
 export interface ServerEvent {
   readonly type: 'user_message' | 'backend_status' | 'terminal_status' | 'tool_result';
@@ -152,6 +154,29 @@ export const toEvent = ({ id, runId, seq, type, payload, commandId, createdAt }:
 /** Rows `page` with the bytes of the payloads before each: a page ends with the row that passes the limit, however many it may have. */
 export const withBytesBefore = (page: Sql, order: Sql): Sql => sql`
   SELECT *, sum(octet_length(payload::text)) OVER (ORDER BY ${order} ROWS UNBOUNDED PRECEDING) - octet_length(payload::text) AS bytes_before FROM (${page}) page`;
+
+/**
+ * Counts the open tool calls of a run and, if nothing was appended meanwhile, sets its counter to them: appends only raise it, since an
+ * exact one would have to know of each result which call it is for. So a run is counted once in as many calls as may be open.
+ */
+export async function recountOpenToolCalls(on: SqlExecutor, { tenantId, runId }: RunKey): Promise<number> {
+  const { open } = await oneRow(
+    on,
+    z.object({ open: column.int }),
+    sql`
+    WITH c AS MATERIALIZED (
+      SELECT r.tenant_id, r.id, r.last_event_seq, (SELECT count(*)::int FROM (
+          SELECT FROM runplane.run_events WHERE tenant_id = ${tenantId}::text AND run_id = ${runId}::text AND tool_call_id IS NOT NULL
+          GROUP BY tool_call_id HAVING bool_and(type = 'tool_call')
+        ) o) AS open
+      FROM runplane.runs r WHERE r.tenant_id = ${tenantId}::text AND r.id = ${runId}::text
+    ), u AS (
+      UPDATE runplane.runs r SET open_tool_calls = c.open FROM c WHERE (r.tenant_id, r.id) = (c.tenant_id, c.id) AND r.last_event_seq = c.last_event_seq
+    )
+    SELECT open AS "open" FROM c`,
+  );
+  return open;
+}
 
 export const PrunedEvents = z.object({
   prunedAt: z.string(),

@@ -1,3 +1,4 @@
+import type { NewRunEvent } from '@runplane/contracts';
 import { inTransaction } from '@runplane/database';
 import { useDatabase } from '@runplane/database/testing';
 import { getSession } from '@runplane/sessions';
@@ -244,15 +245,22 @@ describe('a run', () => {
 });
 
 describe('a run with very many open tool calls', () => {
-  test('still ends', async () => {
+  test('takes no more than it can close when it ends', async () => {
     const { run, epoch } = await aClaimedRun(t.db);
     const key = { tenantId, runId: run.id };
     const call = (callId: string) => ({ type: 'tool_call', payload: { callId, name: 'ls', arguments: {} } });
-    for (let batch = 0; batch < 20; batch += 1) {
-      await appendRunEvents(t.db, { ...key, epoch, events: Array.from({ length: 500 }, (_, i) => call(`${batch} ${i}`)) });
-    }
+    const append = (events: NewRunEvent[]) => appendRunEvents(t.db, { ...key, epoch, events });
+    const calls = (batch: number) => Array.from({ length: 500 }, (_, i) => call(`${batch} ${i}`));
+    for (let batch = 0; batch < 20; batch += 1) await append(calls(batch));
+    await expect(append([call('one more')])).rejects.toMatchObject({
+      code: 'too_many_open_tool_calls',
+      data: { open: 10_000, openMax: 10_000 },
+    });
+    const result = { type: 'tool_result', payload: { callId: '0 0', status: 'ok', output: null } };
+    await append([result, message('other events go on')]);
+    await append([call('one more')]); // counted anew: one is closed
     await inTransaction(t.db, (tx) => finishRun(tx, { ...key, epoch, outcome: completed }));
-    expect((await getRun(t.db, key)).lastEventSeq).toBe(2 + 10_000 + 10_000 + 1);
+    expect((await getRun(t.db, key)).lastEventSeq).toBe(2 + 10_000 + 2 + 1 + 10_000 + 1);
     await t.db.pool.query('DELETE FROM runplane.run_events WHERE run_id = $1', [run.id]); // too many for the checker after each test
     await t.db.pool.query('DELETE FROM runplane.outbox_events WHERE run_id = $1', [run.id]);
     await t.db.pool.query('DELETE FROM runplane.runs WHERE id = $1', [run.id]);

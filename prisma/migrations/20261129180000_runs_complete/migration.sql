@@ -29,6 +29,7 @@ ADD COLUMN     "events_pruned_at" TIMESTAMPTZ(3),
 ADD COLUMN     "launched_at" TIMESTAMPTZ(3),
 ADD COLUMN     "events_pruned_through" BIGINT,
 ADD COLUMN     "max_duration_ms" INTEGER,
+ADD COLUMN     "open_tool_calls" INTEGER NOT NULL DEFAULT 0,
 ADD COLUMN     "started_at" TIMESTAMPTZ(3),
 ADD COLUMN     "workspace_path" TEXT;
 
@@ -230,6 +231,9 @@ CREATE OR REPLACE FUNCTION "runplane"."ms_until"(timestamptz, now timestamptz) R
   SELECT CASE WHEN $1 IS NOT NULL AND now IS NOT NULL
     THEN greatest(least(ceil(extract(epoch FROM $1 - now) * 1000), 2147483647), -2147483648)::integer END
 $$;
+
+UPDATE "runplane"."runs" r SET "open_tool_calls" = (SELECT count(*) FROM "runplane"."run_events" e
+  WHERE e."tenant_id" = r."tenant_id" AND e."run_id" = r."id" AND e."tool_call_id" IS NOT NULL AND e."type" = 'tool_call') WHERE r."finished_at" IS NULL;
 
 -- By hand: the counts of runs by state. Each change adds a row; a counter that is updated in place would make all runs of a tenant wait for
 -- each other. Appends do not write the state and do not come here.
