@@ -12,20 +12,15 @@ import {
   createCommand,
   createRun,
   createRuns,
-  dispatchOnce,
-  failUnclaimedRunsOnce,
   finishCommand,
   finishRun,
   heartbeat,
   registerRunner,
   retryDispatchIntent,
-  sweepCancelDeadlinesOnce,
-  sweepLostRunnersOnce,
   terminalizeDispatchIntent,
 } from '@runplane/runs';
-import { aClaimedTurn, aRun, aTurn, endLease, message, newRun, newTurn, passDeadlines, TENANT } from '@runplane/runs/testing';
-import { ending, useRaces } from '../support/races';
-import { DOCUMENTED_REFUSALS } from '../support/refusals';
+import { aClaimedTurn, aRun, aTurn, endLease, message, newRun, newTurn, TENANT } from '@runplane/runs/testing';
+import { useRaces } from '../support/races';
 
 const t = useRaces();
 const tenantId = TENANT;
@@ -218,74 +213,3 @@ test('two operations of one transaction in the wrong order are refused before th
   });
   await expect(backwards).rejects.toMatchObject({ code: 'lock_order' });
 });
-
-const CHAOS_MS = 6_000;
-const CALLERS = 12;
-
-test('everything at once on few rows: no deadlock, only documented refusals, and every invariant holds', async () => {
-  const sessions = ['chaos-1', 'chaos-2', 'chaos-3'];
-  const seen = new Map<string, number>();
-  const until = Date.now() + CHAOS_MS;
-  const pick = <T>(from: readonly T[]): T => from[Math.floor(Math.random() * from.length)] as T;
-
-  const actives = async (): Promise<{ runId: string; commandId: string; epoch: number; sessionId: string } | undefined> => {
-    const { rows } = await t.db.pool.query(
-      `SELECT c.run_id AS "runId", c.id AS "commandId", greatest(r.claim_epoch, 1) AS epoch, r.session_id AS "sessionId" FROM runplane.commands c
-         JOIN runplane.runs r ON r.tenant_id = c.tenant_id AND r.id = c.run_id WHERE r.session_id = $1 ORDER BY r.created_at DESC LIMIT 2`,
-      [pick(sessions)],
-    );
-    return pick(rows);
-  };
-  const onActive: Record<string, (about: NonNullable<Awaited<ReturnType<typeof actives>>>) => Promise<unknown>> = {
-    claim: ({ runId }) => claimRun(t.db, { tenantId, runId, runnerId: pick(['r1', 'r2', 'r3']) }),
-    beat: ({ runId, epoch }) => heartbeat(t.db, { tenantId, runId, epoch }),
-    append: ({ runId, epoch }) =>
-      appendRunEvents(t.db, {
-        tenantId,
-        runId,
-        epoch,
-        events: [message('x'), { type: 'tool_call', payload: { callId: newKey(), name: 'ls', arguments: {} } }],
-      }),
-    ack: ({ runId, epoch, commandId }) => runs().ackCommand({ tenantId, runId, commandId, epoch }),
-    finishCommand: ({ runId, epoch, commandId }) => runs().finishCommand({ tenantId, runId, commandId, epoch, outcome: completed }),
-    finish: ({ runId, epoch }) => runs().finishRun({ tenantId, runId, epoch, outcome: completed }),
-    cancel: ({ runId }) => runs().cancelRun({ tenantId, runId, graceMs: 0, immediate: Math.random() < 0.3 }),
-    cancelCommand: ({ commandId }) => runs().cancelCommand({ tenantId, commandId, graceMs: 0 }),
-    acknowledge: ({ runId, epoch }) => runs().acknowledgeCancel({ tenantId, runId, epoch, stage: 'delivered' }),
-    steer: ({ runId }) =>
-      runs().createCommand({ tenantId, runId, idempotencyKey: newKey(), command: { type: 'steer', payload: { text: 's' } } }),
-    secondTurn: ({ runId }) =>
-      runs().createCommand({ tenantId, runId, idempotencyKey: newKey(), command: { type: 'turn', payload: { text: 't' }, dispatch: {} } }),
-    expire: ({ runId }) => endLease(t.db, runId),
-    pass: ({ runId }) => passDeadlines(t.db, runId),
-  };
-  const launcher = { kind: 'test', launch: async () => ({ outcome: 'created' as const, jobName: 'x', result: {} }) };
-  const anywhere: (() => Promise<unknown>)[] = [
-    () =>
-      runs().admitTurn({ ...turn(pick(sessions)), turn: newTurn('hello', { run: newRun({ onRunnerLost: pick(['fail', 'requeue']) }) }) }),
-    () => sweepLostRunnersOnce(t.db),
-    () => sweepCancelDeadlinesOnce(t.db),
-    () => failUnclaimedRunsOnce(t.db),
-    () => dispatchOnce(t.db, { launcher, owner: newKey() }),
-  ];
-
-  const caller = async (): Promise<void> => {
-    while (Date.now() < until) {
-      const about = await actives();
-      const call = about !== undefined && Math.random() < 0.75 ? pick(Object.values(onActive))(about) : pick(anywhere)();
-      const ended = await ending(call);
-      const what = 'code' in ended ? ended.code : 'done';
-      seen.set(what, (seen.get(what) ?? 0) + 1);
-    }
-  };
-  const sweepFailures: string[] = [];
-  const onError = jest
-    .spyOn(t.db.options, 'onError')
-    .mockImplementation((error, where) => void sweepFailures.push(`${where}: ${error.message}`));
-  await Promise.all(Array.from({ length: CALLERS }, caller));
-  onError.mockRestore();
-
-  expect([...seen.keys()].filter((what) => what !== 'done' && !DOCUMENTED_REFUSALS.has(what))).toEqual([]);
-  expect(sweepFailures).toEqual([]);
-  expect(seen.get('done')).toBeGreaterThan(50);
-}, 60_000);

@@ -9,6 +9,11 @@ export const DOCUMENTED_REFUSALS: ReadonlySet<string> = new Set([
   'session_busy',
   'no_receivable_turn',
   'no_cancel_requested',
+  'session_not_found', // before its first turn
+  'run_not_found', // retention was quicker
+  'command_not_found',
+  'storage_evicting',
+  'storage_changed',
   'stale_dispatch_claim',
   'transaction_conflict', // the session changed hands at every one of four looks
 ]);

@@ -1,0 +1,135 @@
+import {
+  admitTurn,
+  appendRunEvents,
+  cancelOverdueRunsOnce,
+  cancelSession,
+  claimExpiredStorage,
+  claimRun,
+  createRuns,
+  dispatchOnce,
+  failUnclaimedRunsOnce,
+  heartbeat,
+  pruneRunEventsOnce,
+  pruneRunsOnce,
+  sweepCancelDeadlinesOnce,
+  sweepLostRunnersOnce,
+} from '@runplane/runs';
+import { endLease, message, newRun, newTurn, passDeadlines, TENANT } from '@runplane/runs/testing';
+import { inTransaction, openDb, type Db } from '@runplane/database';
+import { markSessionRead, refreshSessionStorage, renameSession } from '@runplane/sessions';
+import { ending, useRaces } from '../support/races';
+import { DOCUMENTED_REFUSALS } from '../support/refusals';
+
+// Everything at once on three sessions. PostgreSQL looks for deadlocks after 50 ms, so that none hides behind a quick commit; one that it finds
+// fails the file (useRaces), as does a refusal that no caller is told to expect. `npm run test:stress` goes on for a minute.
+
+const CHAOS_MS = Number(process.env['CHAOS_SECONDS'] ?? 4) * 1_000;
+const CALLERS = 12;
+const SESSIONS = ['chaos-1', 'chaos-2', 'chaos-3'];
+
+const t = useRaces();
+const tenantId = TENANT;
+const completed = { terminalStatus: 'completed' } as const;
+let keys = 0;
+const newKey = () => `chaos-key-${(keys += 1)}`;
+const pick = <T>(from: readonly T[]): T => from[Math.floor(Math.random() * from.length)] as T;
+
+interface Active {
+  readonly runId: string;
+  readonly commandId: string;
+  readonly epoch: number;
+  readonly sessionId: string;
+}
+
+async function findActive(db: Db): Promise<Active | undefined> {
+  const { rows } = await db.pool.query<Active>(
+    `SELECT c.run_id AS "runId", c.id AS "commandId", greatest(r.claim_epoch, 1) AS epoch, r.session_id AS "sessionId" FROM runplane.commands c
+       JOIN runplane.runs r ON r.tenant_id = c.tenant_id AND r.id = c.run_id WHERE r.session_id = $1 ORDER BY r.created_at DESC LIMIT 2`,
+    [pick(SESSIONS)],
+  );
+  return rows.length === 0 ? undefined : pick(rows);
+}
+
+function callsOf(db: Db) {
+  const runs = createRuns(db);
+  const policy = { runsDays: 1, eventsDays: 1, archive: false };
+  const launcher = { kind: 'test', launch: () => Promise.resolve({ outcome: 'created' as const, jobName: 'x', result: {} }) };
+  const alone = <T>(work: Parameters<typeof inTransaction<T>>[1]): Promise<T> => inTransaction(db, work);
+  const onActive: readonly ((about: Active) => Promise<unknown>)[] = [
+    ({ runId }) => claimRun(db, { tenantId, runId, runnerId: pick(['r1', 'r2', 'r3']) }),
+    ({ runId, epoch }) => heartbeat(db, { tenantId, runId, epoch }),
+    ({ runId, epoch }) => {
+      const call = { type: 'tool_call' as const, payload: { callId: newKey(), name: 'ls', arguments: {} } };
+      return appendRunEvents(db, { tenantId, runId, epoch, events: [message('x'), call] });
+    },
+    ({ runId, epoch, commandId }) => runs.ackCommand({ tenantId, runId, commandId, epoch }),
+    ({ runId, epoch, commandId }) => runs.finishCommand({ tenantId, runId, commandId, epoch, outcome: completed }),
+    ({ runId, epoch }) => runs.finishRun({ tenantId, runId, epoch, outcome: completed }),
+    ({ runId }) => runs.cancelRun({ tenantId, runId, graceMs: 0, immediate: Math.random() < 0.3 }),
+    ({ commandId }) => runs.cancelCommand({ tenantId, commandId, graceMs: 0 }),
+    ({ sessionId }) => alone((tx) => cancelSession(tx, { tenantId, sessionId, graceMs: 0 })),
+    ({ runId, epoch }) => runs.acknowledgeCancel({ tenantId, runId, epoch, stage: 'delivered' }),
+    ({ runId }) => {
+      const command = { type: pick(['turn', 'note']), payload: { text: 't' }, dispatch: pick([{}, null]) };
+      return runs.createCommand({ tenantId, runId, idempotencyKey: newKey(), command });
+    },
+    ({ runId }) => endLease(db, runId),
+    ({ runId }) => passDeadlines(db, runId),
+  ];
+  const anywhere: readonly (() => Promise<unknown>)[] = [
+    ...[pick(['fail', 'requeue'] as const), 'requeue' as const].map((onRunnerLost) => () => {
+      const turn = newTurn('hello', { run: newRun({ onRunnerLost, maxDurationMs: 1_000 }) });
+      return alone((tx) => admitTurn(tx, { tenantId, sessionId: pick(SESSIONS), turn, idempotencyKey: newKey() }));
+    }),
+    () => sweepLostRunnersOnce(db),
+    () => sweepCancelDeadlinesOnce(db),
+    () => cancelOverdueRunsOnce(db),
+    () => failUnclaimedRunsOnce(db),
+    () => dispatchOnce(db, { launcher, owner: newKey() }),
+    async () => {
+      await db.pool.query(`UPDATE runplane.runs SET created_at = created_at - interval '2 days', finished_at = finished_at - interval '2 days' WHERE session_id = $1 AND finished_at IS NOT NULL`, [pick(SESSIONS)]); // prettier-ignore
+      return pick([pruneRunsOnce, pruneRunEventsOnce])(db, { tenantId, policy, limit: 3 });
+    },
+    () => alone((tx) => refreshSessionStorage(tx, { tenantId, sessionId: pick(SESSIONS), storage: { kind: 'folder', name: newKey() } })),
+    () => alone((tx) => renameSession(tx, { tenantId, sessionId: pick(SESSIONS), title: newKey() })),
+    () => alone((tx) => claimExpiredStorage(tx, { owner: newKey() })),
+    () => alone((tx) => markSessionRead(tx, { tenantId, sessionId: pick(SESSIONS), readerId: pick(['ann', 'bob']) })),
+  ];
+  return { onActive, anywhere };
+}
+
+test(
+  'everything at once on few rows: no deadlock, only documented refusals, and every invariant holds',
+  async () => {
+    const url = new URL(t.url);
+    url.searchParams.set('options', '-c deadlock_timeout=50ms');
+    const failures: string[] = [];
+    const db = await openDb({
+      url: url.toString(),
+      applicationName: 'race-chaos',
+      onError: (error, where) => void failures.push(`${where}: ${error.message}`),
+    });
+    const seen = new Map<string, number>();
+    const until = Date.now() + CHAOS_MS;
+    const { onActive, anywhere } = callsOf(db);
+    const caller = async (): Promise<void> => {
+      while (Date.now() < until) {
+        const about = await findActive(db);
+        const ended = await ending(about !== undefined && Math.random() < 0.75 ? pick(onActive)(about) : pick(anywhere)());
+        const what = 'code' in ended ? ended.code : 'done';
+        seen.set(what, (seen.get(what) ?? 0) + 1);
+      }
+    };
+    try {
+      await Promise.all(Array.from({ length: CALLERS }, caller));
+    } finally {
+      await db.close();
+    }
+
+    if (CHAOS_MS > 10_000) console.log(Object.fromEntries([...seen].sort((a, b) => b[1] - a[1])));
+    expect([...seen.keys()].filter((what) => what !== 'done' && !DOCUMENTED_REFUSALS.has(what))).toEqual([]);
+    expect(failures).toEqual([]);
+    expect(seen.get('done')).toBeGreaterThan(50);
+  },
+  CHAOS_MS + 60_000,
+);
