@@ -38,7 +38,7 @@ export const GUARDS = [
   {
     name: 'a heartbeat names the current epoch',
     file: `${RUNS}/heartbeat.sql.ts`,
-    text: "WHEN epoch <> ${epoch}::int THEN 'lost'",
+    text: "WHEN epoch <> named_epoch THEN 'lost'",
     replacement: '',
     test: runLife('is held by one runner; a repeated claim keeps its epoch'),
   },

@@ -87,6 +87,7 @@ export const STORAGE_LEASE_MS_MAX = 3_600_000;
 export const STORAGE_EVICTION_ATTEMPTS_MAX = 20;
 export const STORAGE_BACKOFF_MS_MIN = 10_000;
 export const STORAGE_BACKOFF_MS_MAX = 3_600_000;
+
 /** Calls of one kind that wait in one process to share a statement: a second or two of a busy server's work, then callers are sent away. */
 export const COALESCER_QUEUE_CALLS_MAX = 10_000;
 export const COALESCER_QUEUE_BYTES_MAX = 64 * 1024 * 1024;

@@ -10,7 +10,8 @@ import { sqlStateOf } from './sql-state';
 // its own, by the statement that waits. What was answered is committed; what was refused for lack of room was never begun.
 
 /** What became of one call of a batch. A promise is not waited for: the call is over for its lane, only its answer needs another look. */
-export type Verdict<Answer> = { kind: 'answer'; answer: Answer | Promise<Answer> } | { kind: 'busy' };
+export type Verdict<Answer> =
+  { kind: 'answer'; answer: Answer | Promise<Answer> } | { kind: 'refused'; refusal: unknown } | { kind: 'busy' };
 
 /** How calls of one kind are carried out. */
 export interface CoalescedWork<Call, Answer> {
@@ -187,6 +188,7 @@ export class Coalescer<Call, Answer> {
       const verdict = verdicts[i];
       if (verdict === undefined) waiting.reject(new Error('a call got no verdict'));
       else if (verdict.kind === 'answer') waiting.resolve(verdict.answer);
+      else if (verdict.kind === 'refused') waiting.reject(verdict.refusal);
       return verdict?.kind === 'busy';
     });
     this.#counts.busy += busy.length;

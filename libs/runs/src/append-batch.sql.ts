@@ -1,10 +1,10 @@
 import { isOutputEvent, OPEN_TOOL_CALLS_MAX, RUN_STATES } from '@runplane/contracts';
-import { column, rows, sql, type Sql, type SqlExecutor } from '@runplane/database';
-import { feedTx, insertOutboxEvents } from '@runplane/outbox';
+import { column, rows, sql, type Sql, type SqlExecutor, type Tx } from '@runplane/database';
+import { feedStreams, feedTx, insertOutboxEvents } from '@runplane/outbox';
 import { z } from 'zod';
 import type { ProducerState } from './producer.sql';
-import { INTO_LOG, toolCallsIn, type StorableEvent } from './run-event.sql';
-import type { RunKey } from './run.sql';
+import { INTO_LOG, storable, toolCallsIn, type ServerEvent, type StorableEvent } from './run-event.sql';
+import { runStream, type RunKey } from './run.sql';
 
 /** One runner's call: its events enter the log together or not at all. */
 export interface RunnerBatch extends RunKey {
@@ -97,6 +97,13 @@ function plainStatement(calls: readonly RunnerBatch[]): Sql {
     ${VERDICT}`;
 }
 
+/** Events as rows `e`, each with its call and its place in it. */
+const eventRows = (events: readonly (StorableEvent & { call: number; place: number })[]): Sql =>
+  sql`ROWS FROM (unnest(${events.map((e) => e.call)}::int[]), unnest(${events.map((e) => e.place)}::int[]), unnest(${events.map((e) => e.id)}::text[]),
+      unnest(${events.map((e) => e.type)}::text[]), unnest(${events.map((e) => e.commandId)}::text[]), unnest(${events.map((e) => e.toolCallId)}::text[]),
+      unnest(${events.map((e) => isOutputEvent(e.type))}::bool[]), json_array_elements(${jsonArray(events.map((e) => e.payloadText))}::json))
+    AS e (call, place, id, type, command_id, tool_call_id, is_output, payload)`;
+
 function generalStatement(calls: readonly RunnerBatch[]): Sql {
   const keys = [...new Map(calls.map(({ tenantId, runId }) => [nameOf({ tenantId, runId }), { tenantId, runId }])).values()];
   const places = new Map(keys.map((key, i) => [nameOf(key), i + 1]));
@@ -128,10 +135,7 @@ function generalStatement(calls: readonly RunnerBatch[]): Sql {
       SELECT v.*, v.last_event_seq + sum(v.events) FILTER (WHERE v.ok) OVER (PARTITION BY v.run ORDER BY v.call) AS last_seq FROM v
     ), source AS MATERIALIZED (
       SELECT d.*, d.last_seq - d.events + e.place AS seq, ${EVENT_COLUMNS}
-      FROM ROWS FROM (unnest(${events.map((e) => e.call)}::int[]), unnest(${events.map((e) => e.place)}::int[]), unnest(${events.map((e) => e.id)}::text[]),
-          unnest(${events.map((e) => e.type)}::text[]), unnest(${events.map((e) => e.commandId)}::text[]), unnest(${events.map((e) => e.toolCallId)}::text[]),
-          unnest(${events.map((e) => isOutputEvent(e.type))}::bool[]), json_array_elements(${jsonArray(events.map((e) => e.payloadText))}::json))
-        AS e (call, place, id, type, command_id, tool_call_id, is_output, payload)
+      FROM ${eventRows(events)}
       JOIN d ON d.call = e.call AND d.ok
     ), u AS (
       UPDATE runplane.runs r SET last_event_seq = s.last_seq, last_producer_seq = coalesce(s.sequence, r.last_producer_seq), last_tx = s.tx,
@@ -140,4 +144,29 @@ function generalStatement(calls: readonly RunnerBatch[]): Sql {
       WHERE r.tenant_id = s.tenant_id AND r.id = s.id
     ), ${INSERTS}
     ${VERDICT}`;
+}
+
+/** The server's own events for several runs that this transaction has locked, by one statement; no guard but the id. */
+export async function appendServerEventsTo(tx: Tx, runs: readonly (RunKey & { events: readonly ServerEvent[] })[]): Promise<void> {
+  const events = runs.flatMap((run, i) => run.events.map((event, place) => ({ ...storable(event), call: i + 1, place: place + 1 })));
+  const written = await rows(
+    tx,
+    z.object({ call: column.int }),
+    sql`
+    WITH u AS MATERIALIZED (
+      UPDATE runplane.runs r SET last_event_seq = r.last_event_seq + w.events,
+        last_tx = greatest(r.last_tx, ${String(tx.feed.value)}::bigint, ${feedTx})
+      FROM unnest(${runs.map((run) => run.tenantId)}::text[], ${runs.map((run) => run.runId)}::text[], ${runs.map((run) => run.events.length)}::int[])
+        WITH ORDINALITY AS w (tenant_id, id, events, call)
+      WHERE r.tenant_id = w.tenant_id AND r.id = w.id
+      RETURNING w.call, w.events, r.tenant_id, r.id, r.project_id, r.session_id, r.partition_key, r.shard, r.last_event_seq AS last_seq, r.last_tx AS tx,
+        runplane.app_now() AS now
+    ), source AS MATERIALIZED (
+      SELECT u.*, u.last_seq - u.events + e.place AS seq, NULL::int AS epoch, NULL::int AS sequence, ${EVENT_COLUMNS}
+      FROM ${eventRows(events)} JOIN u ON u.call = e.call
+    ), ${INSERTS}
+    SELECT call::int AS "call" FROM u`,
+  );
+  if (written.length !== runs.length) throw new Error(`a write to ${runs.length} locked runs touched ${written.length}`);
+  for (const run of runs) for (const stream of [runStream(run), ...feedStreams(run.tenantId)]) tx.changed(stream);
 }

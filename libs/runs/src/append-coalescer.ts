@@ -1,14 +1,8 @@
-import {
-  COALESCED_BYTES_MAX,
-  COALESCED_CALLS_MAX,
-  COALESCED_EVENTS_MAX,
-  COALESCER_QUEUE_BYTES_MAX,
-  COALESCER_QUEUE_CALLS_MAX,
-  type AppendedEvents,
-} from '@runplane/contracts';
+import type { AppendedEvents } from '@runplane/contracts';
 import { coalescerOf, type Coalescer, type Db, type Verdict } from '@runplane/database';
 import { feedStreams } from '@runplane/outbox';
 import { appendBatches, type AppendVerdict, type RunnerBatch } from './append-batch.sql';
+import { coalescedBounds } from './coalesced-bounds';
 import { listExistingRuns, type ProducerState } from './producer.sql';
 import { absentRun } from './require';
 import { runStream } from './run.sql';
@@ -36,9 +30,7 @@ export function appendCoalescer(db: Db, steps: AppendSteps): Coalescer<RunnerBat
     together: (calls) => appendTogether(db, calls, steps),
     alone: (batch) => steps.alone(db, batch),
     isRepeatable: ({ sequence }) => sequence !== undefined,
-    queue: { callsMax: COALESCER_QUEUE_CALLS_MAX, bytesMax: COALESCER_QUEUE_BYTES_MAX },
-    batch: { callsMax: COALESCED_CALLS_MAX, rowsMax: COALESCED_EVENTS_MAX, bytesMax: COALESCED_BYTES_MAX },
-    aloneMax: Math.max(1, Math.floor(db.options.poolMax / 2)),
+    ...coalescedBounds(db),
   }));
 }
 

@@ -1,6 +1,7 @@
 import { COMMAND_STATES, PAGE_BYTES_MAX, type CancelRequest, type Command, type CommandState, type JsonObject } from '@runplane/contracts';
-import { column, maybeRow, rows, sql, takingLock, type SqlExecutor, type Tx } from '@runplane/database';
+import { column, compareC, maybeRow, rows, sql, takingLock, type SqlExecutor, type Tx } from '@runplane/database';
 import { z } from 'zod';
+import { toCancel, toFailure } from './endings';
 import type { RunKey } from './run.sql';
 
 export interface CommandKey {
@@ -34,6 +35,7 @@ const CommandRow = z.object({
   finishedAt: column.time.nullable(),
 });
 export type CommandRow = z.infer<typeof CommandRow>;
+const TenantCommandRow = CommandRow.extend({ tenantId: column.text });
 
 const COLUMNS = sql`
   id AS "id", run_id AS "runId", session_id AS "sessionId", seq AS "seq", type AS "type", payload::text AS "payload", payload_hash AS "payloadHash",
@@ -95,6 +97,36 @@ export function lockCommand(tx: Tx, run: RunKey, commandId: string): Promise<Com
   );
 }
 
+/** Locks one command of each of several locked runs; by `<tenant>/<command>`, without those that are no command of their run. */
+export async function lockCommandsOf(tx: Tx, named: readonly (RunKey & CommandKey)[]): Promise<ReadonlyMap<string, CommandRow>> {
+  for (const run of named.toSorted((a, b) => compareC(`${a.tenantId}/${a.runId}`, `${b.tenantId}/${b.runId}`))) takingCommands(tx, run);
+  const found = await rows(
+    tx,
+    TenantCommandRow,
+    sql`WITH l AS MATERIALIZED (
+          SELECT k.* FROM unnest(${named.map((w) => w.tenantId)}::text[], ${named.map((w) => w.runId)}::text[], ${named.map((w) => w.commandId)}::text[])
+            AS w (tenant_id, run_id, id)
+          JOIN runplane.commands k ON k.tenant_id = w.tenant_id AND k.run_id = w.run_id AND k.id = w.id
+          ORDER BY k.run_id COLLATE "C" FOR NO KEY UPDATE OF k
+        )
+        SELECT tenant_id AS "tenantId", ${COLUMNS} FROM l`,
+  );
+  return new Map(found.map((command) => [`${command.tenantId}/${command.id}`, command]));
+}
+
+/** Commands by `<tenant>/<command>`. */
+export async function listCommandsById(on: SqlExecutor, keys: readonly CommandKey[]): Promise<ReadonlyMap<string, CommandRow>> {
+  const found = await rows(
+    on,
+    TenantCommandRow,
+    sql`SELECT tenant_id AS "tenantId", ${COLUMNS} FROM (
+          SELECT k.* FROM unnest(${keys.map((key) => key.tenantId)}::text[], ${keys.map((key) => key.commandId)}::text[]) AS w (tenant_id, id)
+          JOIN runplane.commands k ON k.tenant_id = w.tenant_id AND k.id = w.id
+        ) named`,
+  );
+  return new Map(found.map((command) => [`${command.tenantId}/${command.id}`, command]));
+}
+
 /** Locks the open commands of a locked run, by seq. */
 export function lockOpenCommands(tx: Tx, run: RunKey): Promise<CommandRow[]> {
   takingCommands(tx, run);
@@ -136,13 +168,14 @@ export async function insertCommand(tx: Tx, command: NewCommand): Promise<void> 
   if (inserted.length !== 1) throw new Error(`command ${command.commandId} was not inserted: its run is missing`);
 }
 
-/** Marks a locked pending command as taken by the runner. */
-export async function writeCommandAcknowledged(tx: Tx, { tenantId, commandId }: CommandKey): Promise<void> {
+/** Marks locked pending commands as taken by their runners. */
+export async function writeCommandsAcknowledged(tx: Tx, keys: readonly CommandKey[]): Promise<void> {
   await exactly(
-    1,
+    keys.length,
     tx,
-    sql`UPDATE runplane.commands SET state = 'acknowledged', acknowledged_at = runplane.app_now(), updated_at = runplane.app_now()
-        WHERE tenant_id = ${tenantId}::text AND id = ${commandId}::text AND state = 'pending' RETURNING id AS "id"`,
+    sql`UPDATE runplane.commands c SET state = 'acknowledged', acknowledged_at = runplane.app_now(), updated_at = runplane.app_now()
+        FROM unnest(${keys.map((key) => key.tenantId)}::text[], ${keys.map((key) => key.commandId)}::text[]) AS w (tenant_id, id)
+        WHERE c.tenant_id = w.tenant_id AND c.id = w.id AND c.state = 'pending' RETURNING c.id AS "id"`,
   );
 }
 
@@ -239,8 +272,7 @@ export function listOverdueCommandCancels(
 }
 
 export function toCommand(row: CommandRow): Command {
-  const { failureKind, failureMessage, cancelEpoch, cancelRequestId, cancelRequestedAt, cancelReason, cancelDeadlineAt, idempotencyKey } =
-    row;
+  const { idempotencyKey } = row;
   return {
     id: row.id,
     runId: row.runId,
@@ -251,17 +283,8 @@ export function toCommand(row: CommandRow): Command {
     ...(idempotencyKey === null ? {} : { idempotencyKey }),
     targetCommandId: row.targetCommandId,
     state: row.state,
-    failure: failureKind === null ? null : { kind: failureKind, message: failureMessage },
-    cancel:
-      cancelRequestId === null || cancelRequestedAt === null || cancelReason === null
-        ? null
-        : {
-            requestId: cancelRequestId,
-            epoch: cancelEpoch,
-            reason: cancelReason,
-            requestedAt: cancelRequestedAt,
-            deadlineAt: cancelDeadlineAt,
-          },
+    failure: toFailure(row),
+    cancel: toCancel(row),
     createdAt: row.createdAt,
     updatedAt: row.updatedAt,
     acknowledgedAt: row.acknowledgedAt,

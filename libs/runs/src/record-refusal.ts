@@ -34,9 +34,16 @@ export async function recordRefusalAfter(at: At, refusal: Refusal): Promise<void
 }
 
 /** Runs one call of a runner in a transaction of its own and records its refusal. */
-export async function runnerCall<T>(db: Db, call: RunKey & { epoch: number; source: string }, work: (tx: Tx) => Promise<T>): Promise<T> {
+export function runnerCall<T>(db: Db, call: RunnerCall, work: (tx: Tx) => Promise<T>): Promise<T> {
+  return recordingRefusal(db, call, () => inTransaction(db, work));
+}
+
+export type RunnerCall = RunKey & { epoch: number; source: string };
+
+/** Runs one call of a runner, alone or with others, and records its refusal. */
+export async function recordingRefusal<T>(db: Db, call: RunnerCall, work: () => Promise<T>): Promise<T> {
   try {
-    return await inTransaction(db, work);
+    return await work();
   } catch (error) {
     const code = isDomainError(error) ? error.code : undefined;
     const { tenantId, runId, epoch, source } = call;

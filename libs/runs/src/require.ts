@@ -41,7 +41,8 @@ export async function requireLockedRun(tx: Tx, key: RunKey): Promise<RunRow> {
   return run;
 }
 
-const commandNotFound = (commandId: string): CommandNotFound => new CommandNotFound(`There is no command ${commandId}.`, { commandId });
+export const commandNotFound = (commandId: string): CommandNotFound =>
+  new CommandNotFound(`There is no command ${commandId}.`, { commandId });
 
 export async function requireCommand(on: SqlExecutor, key: CommandKey): Promise<CommandRow> {
   const command = await findCommand(on, key);

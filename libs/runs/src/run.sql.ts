@@ -9,6 +9,7 @@ import {
 } from '@runplane/contracts';
 import { column, insertedRow, maybeRow, rows, sql, takingLock, type Sql, type SqlExecutor, type Stream, type Tx } from '@runplane/database';
 import { z } from 'zod';
+import { toCancel, toFailure } from './endings';
 
 export interface RunKey {
   readonly tenantId: string;
@@ -102,6 +103,24 @@ export async function lockRun(tx: Tx, { tenantId, runId }: RunKey): Promise<RunR
   );
   if (run !== undefined) tx.feed.raise(run.lastTx);
   return run;
+}
+
+/**
+ * Locks those of the runs that nobody else holds, and waits for none, so that it has no place in the order of locks. By `<tenant>/<run>`; a
+ * run that is missing in the answer is locked, or does not exist.
+ */
+export async function lockFreeRuns(tx: Tx, keys: readonly RunKey[]): Promise<ReadonlyMap<string, RunRow>> {
+  const found = await rows(
+    tx,
+    RunRow,
+    sql`WITH r AS MATERIALIZED (
+          SELECT r.* FROM unnest(${keys.map((key) => key.tenantId)}::text[], ${keys.map((key) => key.runId)}::text[]) AS w (tenant_id, id)
+          JOIN runplane.runs r ON r.tenant_id = w.tenant_id AND r.id = w.id
+          ORDER BY r.id COLLATE "C" FOR NO KEY UPDATE OF r SKIP LOCKED
+        )
+        SELECT ${COLUMNS} FROM r`,
+  );
+  return new Map(found.map((run) => [`${run.tenantId}/${run.id}`, run]));
 }
 
 /** Reads a run as the wire shows it, without a lock. */
@@ -216,7 +235,6 @@ export function listUnclaimedRuns(on: SqlExecutor, limit: number): Promise<RunKe
 }
 
 export function toRun(row: z.infer<typeof ReadRow>): Run {
-  const { failureKind, failureMessage, cancelEpoch, cancelRequestId, cancelRequestedAt, cancelReason, cancelDeadlineAt } = row;
   return {
     id: row.id,
     tenantId: row.tenantId,
@@ -230,7 +248,7 @@ export function toRun(row: z.infer<typeof ReadRow>): Run {
     executionPolicy: row.executionPolicy,
     traceSink: row.traceSink,
     status: row.status,
-    failure: failureKind === null ? null : { kind: failureKind, message: failureMessage },
+    failure: toFailure(row),
     onRunnerLost: row.onRunnerLost,
     maxAttempts: row.maxAttempts,
     attempts: row.attempts,
@@ -242,16 +260,7 @@ export function toRun(row: z.infer<typeof ReadRow>): Run {
     leaseRemainingMs: row.leaseRemainingMs,
     lastEventSeq: row.lastEventSeq,
     lastCommandSeq: row.lastCommandSeq,
-    cancel:
-      cancelRequestId === null || cancelRequestedAt === null || cancelReason === null
-        ? null
-        : {
-            requestId: cancelRequestId,
-            epoch: cancelEpoch,
-            reason: cancelReason,
-            requestedAt: cancelRequestedAt,
-            deadlineAt: cancelDeadlineAt,
-          },
+    cancel: toCancel(row),
     createdAt: row.createdAt,
     updatedAt: row.updatedAt,
     finishedAt: row.finishedAt,

@@ -1,4 +1,5 @@
-import { eachInOwnTransaction, type Db } from '@runplane/database';
+import { eachInOwnTransaction, inTransaction, type Db } from '@runplane/database';
+import { ackCoalescer } from './ack-coalescer';
 import { ackCommand } from './ack-command';
 import { acknowledgeCancel } from './acknowledge-cancel';
 import { admitTurn } from './admit-turn';
@@ -9,7 +10,7 @@ import { createCommand } from './create-command';
 import { createRun } from './create-run';
 import { finishCommand } from './finish-command';
 import { finishRun } from './finish-run';
-import { runnerCall } from './record-refusal';
+import { recordingRefusal, runnerCall } from './record-refusal';
 import { registerRunner } from './register-runner';
 import { saveRunnerJob } from './runner-jobs';
 import { confirmRunnerSlot, reserveRunnerSlot } from './runner-slots';
@@ -30,13 +31,17 @@ export function createRuns(db: Db) {
       admitTurn,
       cancelRun,
       cancelCommand,
+      cancelSession,
       registerRunner,
       saveRunnerJob,
       reserveRunnerSlot,
       confirmRunnerSlot,
     }),
-    ...eachInOwnTransaction(db, { createRun, createCommand, admitTurn, cancelRun, cancelCommand, cancelSession, registerRunner }),
-    ackCommand: (input: Call<typeof ackCommand>) => runnerCall(db, { ...input, source: 'command-ack' }, (tx) => ackCommand(tx, input)),
+    /** Those that arrive together share a transaction. */
+    ackCommand: (input: Call<typeof ackCommand>) =>
+      recordingRefusal(db, { ...input, source: 'command-ack' }, () =>
+        db.options.coalesce ? ackCoalescer(db).run(input) : inTransaction(db, (tx) => ackCommand(tx, input)),
+      ),
     acknowledgeCancel: (input: Call<typeof acknowledgeCancel>) =>
       runnerCall(db, { ...input, source: 'cancel-stage' }, (tx) => acknowledgeCancel(tx, input)),
     finishCommand: (input: Call<typeof finishCommand>) =>
