@@ -308,6 +308,60 @@ export const GUARDS = [
     test: races('endings', 'a steer that is cancelled and then missed leaves no request open'),
   },
 
+  // Steers and busy sessions.
+  {
+    name: 'a turn that is being cancelled takes no steer',
+    file: `${RUNS}/run-decisions.ts`,
+    text: "if (run.status === 'cancelling' || turn.cancelRequestId !== null) return refuse('cancelling');",
+    replacement: '',
+    test: races('steers', 'a steer behind a cancel is refused; before it, it is taken, and missed at the end'),
+  },
+  {
+    name: 'a steer goes to a live runner only',
+    file: `${RUNS}/run-decisions.ts`,
+    text: "return holds(lease) ? { kind: 'receive' } : refuse('runner-lost');",
+    replacement: "return { kind: 'receive' };",
+    test: decisions('for the turn of a claimed run whose runner is gone and whose dispatch has ended'),
+  },
+  {
+    name: 'a steer starts over when its session has another turn',
+    file: `${RUNS}/admit-steer.ts`,
+    text: 'assertStillActive(session, active);',
+    replacement: '',
+    test: races('steers', 'a steer that comes second is refused'),
+  },
+  {
+    name: 'twins of a steer are one',
+    file: `${RUNS}/admit-steer.ts`,
+    text: "throw new RestartTransaction('a twin of this steer has just been admitted');",
+    replacement: '',
+    test: races('steers', 'with one key are one; with other words the second is refused; with two keys they are two'),
+  },
+  {
+    name: 'a steer that is open at a cancel is missed',
+    file: `${RUNS}/close-run.ts`,
+    text: "if (command.type === 'steer') return missedSteer(command.id);",
+    replacement: "if (command.type === 'steer' && status !== 'cancelled') return missedSteer(command.id);",
+    test: races('steers', 'a steer behind a cancel is refused; before it, it is taken, and missed at the end'),
+  },
+  {
+    name: 'an interrupt leaves a live runner its time',
+    file: `${RUNS}/settle-active-turn.ts`,
+    text: 'if (isFinalRun(status)) return undefined;',
+    replacement: 'if (isFinalRun(status) || true) return undefined;',
+    test: races('steers', 'that comes first lets the runner say how it ended, and comes after it'),
+  },
+  {
+    name: 'the same call stays a steer when the session is free again',
+    file: `${RUNS}/admit-turn.ts`,
+    text: "if (wanted.busyPolicy === 'steer' && known.type === 'steer') {",
+    replacement: 'if (Date.now() < 0) {',
+    test: {
+      file: `${RUNS}/admit-steer.int.spec.ts`,
+      name: 'becomes a steer of the open turn where it asks for that, and stays it; a free session admits it',
+    },
+  },
+
   // Locks.
   {
     name: 'a claim locks the run before it judges',

@@ -57,6 +57,7 @@ beforeAll(async () => {
   const done = await aClaimedTurn(t.db, 's-done');
   const batch = [message('x'), tool, { type: 'tool_result', payload: { callId: 'a', status: 'ok', output: null } }];
   await appendRunEvents(t.db, { tenantId, runId: done.run.id, epoch: done.epoch, events: batch });
+  await runs.admitSteer({ tenantId, sessionId: 's-done', steer: { payload: {} }, idempotencyKey: 'left' });
   await runs.cancelCommand({ tenantId, commandId: done.command.id });
   await runs.finishRun({ tenantId, runId: done.run.id, epoch: done.epoch, outcome: completed });
 
@@ -194,6 +195,7 @@ const PLANTS: readonly Plant[] = [
   {
     invariant: 'LOG-2',
     says: /its log ends otherwise/,
+    also: ['VIEW-1'],
     plant: () => on.query(`UPDATE runplane.runs SET status = 'failed', failure_kind = 'x' WHERE id = $1`, [world.done]),
   },
   {
@@ -206,6 +208,11 @@ const PLANTS: readonly Plant[] = [
     says: /acknowledged and its run does not tell it/,
     plant: () =>
       on.query(`UPDATE runplane.commands SET state = 'acknowledged', acknowledged_at = now() WHERE id = $1`, [world.pendingCommand]),
+  },
+  {
+    invariant: 'LOG-2',
+    says: /its run tells steer-missed/,
+    plant: () => on.query(`UPDATE runplane.commands SET failure_kind = 'x' WHERE type = 'steer'`),
   },
   {
     invariant: 'LOG-2',
@@ -346,6 +353,11 @@ const PLANTS: readonly Plant[] = [
     invariant: 'TEN-1',
     says: /stands in session x/,
     plant: () => on.query(`UPDATE runplane.commands SET session_id = 'x' WHERE id = $1`, [world.doneCommand]),
+  },
+  {
+    invariant: 'TEN-1',
+    says: /is for cmd_.*, which is no turn of its run/,
+    plant: () => on.query(`UPDATE runplane.commands SET target_command_id = $1 WHERE type = 'steer'`, [world.openCommand]),
   },
   {
     invariant: 'TEN-1',

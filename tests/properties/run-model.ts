@@ -1,4 +1,4 @@
-import { isFinalRun, type CommandState, type RunState } from '@runplane/contracts';
+import { BUSY_POLICIES, isFinalRun, type CommandState, type RunState } from '@runplane/contracts';
 import {
   appendRunEvents,
   claimDispatchIntents,
@@ -57,8 +57,7 @@ export class Model {
     run.status = state;
     run.holder = null;
     run.ended = false;
-    for (const command of run.commands)
-      if (isOpen(command)) command.state = command.type === 'steer' && state !== 'cancelled' ? 'failed' : state;
+    for (const command of run.commands) if (isOpen(command)) command.state = command.type === 'steer' ? 'failed' : state;
     if (this.activeRun === run) this.free();
   }
 
@@ -67,6 +66,13 @@ export class Model {
     if (command.type !== 'turn') return;
     for (const steer of run.commands) if (steer.type === 'steer' && isOpen(steer)) steer.state = 'failed';
     if (this.activeTurn === command) this.free();
+  }
+
+  /** Whether a steer finds the open turn of a run with a runner, or with one that is about to come: of a run's commands the first alone is dispatched. */
+  isReceivable(run: ModelRun): boolean {
+    const turn = openTurn(run);
+    if (turn === undefined || this.cancelled.has(turn.id)) return false;
+    return run.status === 'claimed' ? !run.ended : run.status === 'pending' && run.commands[0] === turn;
   }
 
   free(): void {
@@ -120,6 +126,7 @@ export interface Choice {
 export const OPERATIONS = [
   'admitTurn',
   'admitTurn',
+  'admitSteer',
   'claimRun',
   'claimRun',
   'heartbeat',
@@ -141,6 +148,7 @@ export const OPERATIONS = [
 /** Turns a choice into a step; undefined where there is nothing to choose from. */
 export function stepOf(choice: Choice, model: Model): Step | undefined {
   if (choice.operation === 'admitTurn') return admitTurn(choice, model);
+  if (choice.operation === 'admitSteer') return admitSteer(model);
   const run = pickRun(model, choice.run);
   if (run === undefined) return undefined;
   const epoch = run.epoch - choice.staleness;
@@ -150,37 +158,72 @@ export function stepOf(choice: Choice, model: Model): Step | undefined {
   return onRun(choice, model.db, run, command, { tenantId, runId: run.id }, epoch);
 }
 
-function admitTurn({ flag: requeues }: Choice, model: Model): Step {
-  let made: { runId: string; commandId: string } | undefined;
-  const runs = createRuns(model.db);
-  const run = newRun({ onRunnerLost: requeues ? 'requeue' : 'fail', maxAttempts: ATTEMPTS_MAX });
+function admitTurn({ flag: requeues, command }: Choice, model: Model): Step {
+  const busyPolicy = BUSY_POLICIES[command % BUSY_POLICIES.length] ?? 'reject';
+  let made = { runId: '', commandId: '' };
+  const turn = {
+    ...newTurn('hello', { run: newRun({ onRunnerLost: requeues ? 'requeue' : 'fail', maxAttempts: ATTEMPTS_MAX }) }),
+    busyPolicy,
+  };
   return {
     operation: 'admitTurn',
     run: () =>
       refusalOf(
-        runs
-          .admitTurn({ tenantId, sessionId: SESSION, idempotencyKey: newKey(), turn: newTurn('hello', { run }) })
-          .then((admitted) => (made = { runId: admitted.run.id, commandId: admitted.command.id })),
+        createRuns(model.db)
+          .admitTurn({ tenantId, sessionId: SESSION, idempotencyKey: newKey(), turn })
+          .then((admission) => {
+            if (admission.disposition !== 'interrupting') made = { runId: admission.run.id, commandId: admission.command.id };
+          }),
       ),
     expect() {
       const active = model.activeRun;
-      if (active !== undefined) {
-        if (!isHeld(active) || !active.ended) return 'session_busy';
+      if (active !== undefined && isHeld(active) && active.ended)
         model.close(active, active.status === 'cancelling' ? 'cancelled' : 'failed');
+      else if (active !== undefined) {
+        if (busyPolicy === 'reject') return 'session_busy';
+        if (busyPolicy === 'steer') {
+          if (!model.isReceivable(active)) return 'no_receivable_turn';
+          active.commands.push({ id: made.commandId, type: 'steer', state: 'pending' });
+          return 'done';
+        }
+        if (active.status !== 'pending') {
+          active.status = 'cancelling';
+          return 'done';
+        }
+        model.close(active, 'cancelled');
       }
-      const turn: ModelCommand = { id: made?.commandId ?? '', type: 'turn', state: 'pending' };
-      const started: ModelRun = {
-        id: made?.runId ?? '',
+      const started: ModelCommand = { id: made.commandId, type: 'turn', state: 'pending' };
+      const run: ModelRun = {
+        id: made.runId,
         status: 'pending',
         epoch: 0,
         attempts: 0,
         requeues,
         holder: null,
         ended: false,
-        commands: [turn],
+        commands: [started],
       };
-      model.runs.push(started);
-      [model.activeRun, model.activeTurn] = [started, turn];
+      model.runs.push(run);
+      [model.activeRun, model.activeTurn] = [run, started];
+      return 'done';
+    },
+  };
+}
+
+function admitSteer(model: Model): Step {
+  let made = '';
+  return {
+    operation: 'admitSteer',
+    run: () =>
+      refusalOf(
+        createRuns(model.db)
+          .admitSteer({ tenantId, sessionId: SESSION, idempotencyKey: newKey(), steer: { payload: { text: 'more' } } })
+          .then(({ command }) => (made = command.id)),
+      ),
+    expect() {
+      if (model.runs.length === 0) return 'session_not_found';
+      if (model.activeRun === undefined || !model.isReceivable(model.activeRun)) return 'no_receivable_turn';
+      model.activeRun.commands.push({ id: made, type: 'steer', state: 'pending' });
       return 'done';
     },
   };
@@ -204,6 +247,7 @@ function onRun(
   const asWriter = (then: (model: Model) => string) => (model: Model) => writerRefusal(run, epoch) ?? then(model);
   switch (operation) {
     case 'admitTurn':
+    case 'admitSteer':
       return undefined;
     case 'claimRun': {
       const runnerId = flag ? 'r1' : 'r2';
@@ -310,7 +354,7 @@ function onRun(
         expect(model) {
           if (isFinalRun(run.status)) return 'run_closed';
           if (run.status === 'cancelling') return 'run_cancelling';
-          if (type === 'steer' && openTurn(run) === undefined) return 'no_receivable_turn';
+          if (type === 'steer' && !model.isReceivable(run)) return 'no_receivable_turn';
           if (type === 'turn' && model.activeRun !== undefined) return 'session_busy';
           const created: ModelCommand = { id: made, type, state: 'pending' };
           run.commands.push(created);

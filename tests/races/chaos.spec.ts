@@ -70,8 +70,13 @@ function callsOf(db: Db) {
     ({ sessionId }) => alone((tx) => cancelSession(tx, { tenantId, sessionId, graceMs: 0 })),
     ({ runId, epoch }) => runs.acknowledgeCancel({ tenantId, runId, epoch, stage: 'delivered' }),
     ({ runId }) => {
-      const command = { type: pick(['turn', 'note']), payload: { text: 't' }, dispatch: pick([{}, null]) };
+      const command = { type: pick(['turn', 'steer', 'note']), payload: { text: 't' }, dispatch: pick([{}, null]) };
       return runs.createCommand({ tenantId, runId, idempotencyKey: newKey(), command });
+    },
+    ({ sessionId }) => runs.admitSteer({ tenantId, sessionId, idempotencyKey: newKey(), steer: { payload: { text: 's' } } }),
+    ({ sessionId }) => {
+      const turn = { ...newTurn(), busyPolicy: pick(['interrupt', 'steer'] as const) };
+      return runs.admitTurn({ tenantId, sessionId, turn, idempotencyKey: newKey() });
     },
     ({ runId }) => endLease(db, runId),
     ({ runId }) => passDeadlines(db, runId),

@@ -2,6 +2,7 @@ import { inTransaction, LOCK_RANK, openDb, type LockRankName, type Tx } from '@r
 import {
   ackCommand,
   acknowledgeCancel,
+  admitSteer,
   admitTurn,
   appendRunEvents,
   cancelCommand,
@@ -74,8 +75,24 @@ const OPERATIONS: Record<string, { locks: LockRankName[]; prepare: () => Promise
     locks: ['newKey'],
     prepare: async () => (tx) => createRun(tx, { tenantId, runId: newKey(), run: { ...newRun(), sessionRef: { sessionId: newKey() } } }),
   },
+  admitSteer: {
+    locks: ['run', 'runLease', 'command', 'intent', 'session'],
+    prepare: async () => {
+      const old = await aClaimedTurn(t.db);
+      const call = { tenantId, sessionId: old.run.sessionId as string, idempotencyKey: newKey(), steer: { payload: { text: 'x' } } };
+      return (tx) => admitSteer(tx, call);
+    },
+  },
+  'admitTurn that interrupts': {
+    locks: ['run', 'runLease', 'command', 'intent', 'session'],
+    prepare: async () => {
+      const old = await aTurn(t.db);
+      const call = turn(old.run.sessionId as string);
+      return (tx) => admitTurn(tx, { ...call, turn: { ...call.turn, busyPolicy: 'interrupt' } });
+    },
+  },
   createCommand: {
-    locks: ['run', 'command', 'intent', 'session'],
+    locks: ['run', 'runLease', 'command', 'intent', 'session'],
     prepare: async () => {
       const old = await aClaimedTurn(t.db);
       return (tx) =>

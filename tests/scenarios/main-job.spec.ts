@@ -4,7 +4,7 @@ import os from 'node:os';
 import path from 'node:path';
 import { createApiKey } from '@runplane/api';
 import { type Client, createClient } from '@runplane/client';
-import { type AdmittedTurn, type RunEvent, SCOPES } from '@runplane/contracts';
+import { type AdmittedSteer, type AdmittedTurn, type RunEvent, SCOPES } from '@runplane/contracts';
 import { ensureTenant } from '@runplane/database';
 import { openClient, startTcpProxy, type TcpProxy, useDatabase } from '@runplane/database/testing';
 import { ApiProcess, freePort } from '../support/api-process';
@@ -41,6 +41,7 @@ const TALKER = `
 const backends = {
   agent: { command: [process.execPath, '-e', PROGRAM], graceMs: 500 },
   talker: { command: [process.execPath, '-e', TALKER] },
+  deaf: { command: [process.execPath, '-e', PROGRAM], stdin: 'turn' as const },
   careful: { command: [process.execPath, '-e', PROGRAM], envAllow: ['DATABASE_URL', 'RUNPLANE_DATA_DIR'] },
 };
 
@@ -151,10 +152,9 @@ it('neither the runner nor its program shows a token or the database in argument
   expect(shown.join('\n')).not.toMatch(/DATABASE_URL|RUNPLANE_DATA_DIR|postgres|rp_|token/i);
 });
 
-it('steers reach the program while it works', async () => {
-  const { run } = await startTurn({ profile: 'talker' });
-  const steer = async (text: string) =>
-    (await client.createCommand(run.id, { type: 'steer', payload: { text } }, { idempotencyKey: text })).command.id;
+it('steers reach the program while it works, and the log tells their way', async () => {
+  const { run } = await startTurn({ session: 'steered', profile: 'talker' });
+  const steer = async (text: string) => (await client.admitSteer('steered', { payload: { text } }, { idempotencyKey: text })).command.id;
   const steers: Promise<string>[] = [];
 
   const events = await follow(run.id, (event) => {
@@ -163,7 +163,54 @@ it('steers reach the program while it works', async () => {
   });
 
   expect(output(events)).toBe('turn Do it.\nsteer to the left\nsteer stop\n');
-  for (const commandId of await Promise.all(steers)) expect(await client.getCommand(commandId)).toMatchObject({ state: 'completed' });
+  for (const commandId of await Promise.all(steers)) {
+    expect(await client.getCommand(commandId)).toMatchObject({ state: 'completed' });
+    expect(phases(events.filter((event) => event.commandId === commandId))).toEqual([
+      'command-created',
+      'steer-accepted',
+      'command-acknowledged',
+      'steer-delivered',
+      'steer-consumed',
+      'command-terminal',
+    ]);
+  }
+});
+
+it('a steer that its program does not take is reported as missed, and a late one is refused', async () => {
+  const { run } = await startTurn({ session: 'deaf', profile: 'deaf' });
+  let missed: Promise<AdmittedSteer> | undefined;
+
+  const events = await follow(run.id, (event) => {
+    if (says(event, 'line 1')) missed = client.admitSteer('deaf', { payload: { text: 'hello?' } }, { idempotencyKey: 'early' });
+  });
+
+  const commandId = (await missed)?.command.id ?? '';
+  expect(await client.getCommand(commandId)).toMatchObject({ state: 'failed', failure: { kind: 'steer-missed' } });
+  expect(phases(events.filter((event) => event.commandId === commandId))).toEqual([
+    'command-created',
+    'steer-accepted',
+    'steer-missed',
+    'command-terminal',
+  ]);
+  await expect(client.admitSteer('deaf', { payload: {} }, { idempotencyKey: 'late' })).rejects.toMatchObject({
+    code: 'no_receivable_turn',
+  });
+});
+
+it('a turn that interrupts has the program of the open one stopped, and comes after it', async () => {
+  const first = await startTurn({ session: 'hurried', folder: 'hurried', payload: { lines: 10_000 } });
+  let second: Promise<AdmittedTurn> | undefined;
+
+  const events = await follow(first.run.id, (event) => {
+    if (!says(event, 'line 1') || second !== undefined) return;
+    const turn = { run: { projectId: 'p', backendProfile: 'agent', workspaceRef: { path: 'hurried' } }, payload: { text: 'No, this.' } };
+    second = client.admitTurn('hurried', { ...turn, busyPolicy: 'interrupt' }, { idempotencyKey: 'hurried' });
+  });
+
+  expect(phases(events)).toEqual(expect.arrayContaining(['cancel-accepted', 'cancel-delivered', 'cancel-terminalized']));
+  expect(await client.getResult(first.run.id)).toMatchObject({ status: 'cancelled' });
+  const next = await second;
+  expect(output(await follow(next?.run.id ?? ''))).toBe(numbered(3));
 });
 
 it('a runner whose calls lose their answers again and again stores every event once', async () => {

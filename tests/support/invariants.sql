@@ -87,6 +87,16 @@ FROM runplane.commands c
 WHERE c.state = 'acknowledged' AND NOT EXISTS (SELECT FROM told e WHERE e.tenant_id = c.tenant_id AND e.run_id = c.run_id
   AND e.command_id = c.id AND e.type = 'backend_status' AND e.payload ->> 'phase' = 'command-acknowledged')
 UNION ALL
+SELECT 'LOG-2', 'steer ' || c.id || ' is ' || c.state || ', its run tells ' || coalesce(t.phase, 'nothing')
+FROM runplane.commands c
+LEFT JOIN LATERAL (
+  SELECT e.payload ->> 'phase' AS phase FROM runplane.run_events e
+  WHERE e.tenant_id = c.tenant_id AND e.run_id = c.run_id AND e.command_id = c.id AND e.payload ->> 'phase' LIKE 'steer-%' ORDER BY e.seq DESC LIMIT 1
+) t ON true
+WHERE c.type = 'steer' AND CASE WHEN c.state = 'completed' THEN t.phase IS DISTINCT FROM 'steer-consumed'
+  WHEN c.failure_kind = 'steer-missed' THEN t.phase IS DISTINCT FROM 'steer-missed'
+  WHEN c.state = 'acknowledged' THEN t.phase IS DISTINCT FROM 'steer-delivered' ELSE t.phase IN ('steer-consumed', 'steer-missed') END
+UNION ALL
 SELECT 'LOG-2', 'cancel request ' || q.id || ' stands at ' || q.stage || ', its run tells ' || coalesce(t.phase, 'nothing')
 FROM runplane.cancel_requests q
 LEFT JOIN LATERAL (
@@ -192,6 +202,11 @@ FROM runplane.commands WHERE idempotency_key IS NOT NULL GROUP BY tenant_id, run
 UNION ALL
 SELECT 'TEN-1', 'command ' || c.id || ' stands in session ' || coalesce(c.session_id, 'none') || ', its run in ' || coalesce(r.session_id, 'none')
 FROM runplane.commands c JOIN runplane.runs r ON r.tenant_id = c.tenant_id AND r.id = c.run_id WHERE c.session_id IS DISTINCT FROM r.session_id
+UNION ALL
+SELECT 'TEN-1', 'steer ' || s.id || ' is for ' || coalesce(s.target_command_id, 'nothing') || ', which is no turn of its run'
+FROM runplane.commands s
+WHERE s.type = 'steer' AND NOT EXISTS (SELECT FROM runplane.commands c
+  WHERE c.tenant_id = s.tenant_id AND c.run_id = s.run_id AND c.id = s.target_command_id AND c.type = 'turn')
 UNION ALL
 SELECT 'TEN-1', 'run ' || r.id || ' writes to partition ' || r.partition_key
 FROM runplane.runs r WHERE r.partition_key <> r.tenant_id || '/' || coalesce(r.session_id, r.id)

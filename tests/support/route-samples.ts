@@ -79,6 +79,11 @@ export const ROUTE_SAMPLES: Readonly<Record<string, RouteSample>> = {
     headers: { 'idempotency-key': 'turn-2' },
     foreign: 'own',
   },
+  'POST /v1/sessions/:sessionId/steers': {
+    body: () => ({ payload: { text: 'to the left' } }),
+    headers: { 'idempotency-key': 'steer-1' },
+    foreign: 404,
+  },
   'GET /v1/sessions/:sessionId': { foreign: 404 },
   'POST /v1/sessions/:sessionId/cancel': { body: () => ({ reason: 'enough' }), foreign: 404 },
   'GET /v1/sessions/:sessionId/cancel-requests': { foreign: 404 },

@@ -1,6 +1,6 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import { createClient, ConnectionFailed, isProblem, ProblemError, UnexpectedAnswer } from './index';
+import { createClient, ConnectionFailed, isProblem, ProblemError, StillInterrupting, UnexpectedAnswer } from './index';
 
 const RETRY = { attemptsMax: 4, elapsedMsMax: 5_000, pauseMsMin: 1, pauseMsMax: 5 };
 
@@ -252,5 +252,50 @@ describe('waiting', () => {
     for await (const { sequence } of client().followFeed()) if (seen.push(sequence) === 4) break;
 
     expect(seen).toEqual([1, 2, 4, 5]);
+  });
+});
+
+describe('a turn that interrupts', () => {
+  const time = '2026-01-01T00:00:00.000Z';
+  const interrupting = {
+    disposition: 'interrupting', sessionId: 's', runId: 'run_old', commandId: 'cmd_old', holder: 'r', deadlineRemainingMs: 30_000,
+    request: {
+      id: 'cancel_1', targetKind: 'run', targetId: 'run_old', runId: 'run_old', commandId: null, sessionId: 's', taskId: null, reason: 'interrupt',
+      requestedBy: null, epoch: 1, stage: 'persisted', createdAt: time, updatedAt: time,
+    },
+  }; // prettier-ignore
+  const command = {
+    id: 'cmd_1', runId: 'run_1', sessionId: 's', seq: 1, type: 'turn', payload: {}, targetCommandId: null, state: 'pending', failure: null, cancel: null,
+    createdAt: time, updatedAt: time, acknowledgedAt: null, finishedAt: null,
+  }; // prettier-ignore
+  const run = {
+    id: 'run_1', tenantId: 't', projectId: 'p', sessionId: 's', sessionRef: null, workspaceRef: {}, resourceBundleRef: null, providerId: 'd',
+    backendProfile: 'b', executionPolicy: {}, traceSink: null, status: 'pending', failure: null, onRunnerLost: 'fail', maxAttempts: 3, attempts: 0,
+    claimedBy: null, claimEpoch: 0, leaseRemainingMs: null, lastEventSeq: 3, lastCommandSeq: 1, cancel: null, createdAt: time, updatedAt: time,
+    finishedAt: null,
+  }; // prettier-ignore
+  const admitted = {
+    disposition: 'created', run, command, intent: null, replayed: false, recoveredPriorPartialWrite: false, partialWrite: false,
+  }; // prettier-ignore
+  const turn = { run: { projectId: 'p', backendProfile: 'b' }, payload: {}, busyPolicy: 'interrupt' as const };
+  const admit = (options: { signal?: AbortSignal; interruptMsMax?: number } = {}) =>
+    client().admitTurn('s', turn, { idempotencyKey: 'k', ...options });
+
+  it('is asked for again, as the same call, until the open one has ended', async () => {
+    handle = (_, response) => (requests.length < 3 ? answer(response, 202, interrupting) : answer(response, 201, admitted));
+
+    expect(await admit()).toMatchObject({ disposition: 'created', run: { id: 'run_1' } });
+
+    expect(new Set(requests.map(({ body, headers }) => `${String(headers['idempotency-key'])} ${body}`)).size).toBe(1);
+    expect(requests).toHaveLength(3);
+  });
+
+  it('is given up when its time is over, or with the signal', async () => {
+    handle = (_, response) => answer(response, 202, interrupting);
+
+    const error: unknown = await admit({ interruptMsMax: 10 }).catch((e: unknown) => e);
+    expect(error).toBeInstanceOf(StillInterrupting);
+    expect(error).toMatchObject({ interrupting: { runId: 'run_old' } });
+    await expect(admit({ signal: AbortSignal.timeout(50) })).rejects.toMatchObject({ name: 'TimeoutError' });
   });
 });

@@ -14,10 +14,13 @@ import {
   SavedRunnerJob,
   type SaveRunnerJob,
   type AcknowledgeCancel,
-  AdmittedTurn,
+  type AdmissionOf,
+  type AdmitSteer,
+  AdmittedSteer,
   type AdmitTurn,
   AppendedEvents,
   type AppendEvents,
+  type BusyPolicy,
   type Cancel,
   CancelledCommand,
   CancelledRun,
@@ -40,6 +43,7 @@ import {
   FeedPage,
   type Heartbeat,
   HeartbeatAnswer,
+  type InterruptingTurn,
   MigrationContract,
   type ListRuns,
   type ListSessionEvents,
@@ -64,6 +68,7 @@ import {
   SessionExplanation,
   StoreHealth,
   type StreamEnd,
+  TurnAdmission,
   WAIT_SECONDS_MAX,
   ChangedSession,
   ExpiredStorageList,
@@ -82,7 +87,8 @@ import {
 } from '@runplane/contracts';
 import type { z } from 'zod';
 import { type FollowOptions, followRun } from './follow-run';
-import { PATIENT, RETRY_DEFAULT } from './retry';
+import { StillInterrupting } from './errors';
+import { PATIENT, pauseFor, pauseMs, RETRY_DEFAULT } from './retry';
 import { type CallOptions, type ClientOptions, createTransport, type Transport } from './transport';
 
 /** As ListRuns of the library, with `status` for its states. */
@@ -119,6 +125,9 @@ export interface FeedOptions extends CallOptions {
 export type Client = ReturnType<typeof createClient>;
 
 const id = encodeURIComponent;
+
+/** A runner that listens stops within tens of milliseconds; one that does not, within its grace. */
+const INTERRUPT_PAUSES = { ...RETRY_DEFAULT, pauseMsMin: 100, pauseMsMax: 2_000 };
 
 /**
  * A typed client of the HTTP API. Refusals are thrown as ProblemError. Everything that can be repeated safely is repeated while the
@@ -185,20 +194,40 @@ export function createClient(options: ClientOptions) {
       { idempotencyKey = newId('key'), ...o }: CallOptions & { idempotencyKey?: string } = {},
     ): Promise<z.infer<typeof CreatedCommand>> => post(`/runs/${id(runId)}/commands`, command, CreatedCommand, o, idempotencyKey),
 
-    listCommands: (runId: string, { after, limit, ...o }: PageOptions = {}): Promise<z.infer<typeof CommandList>> =>
-      get(`/runs/${id(runId)}/commands`, CommandList, { after, limit }, o),
+    listCommands: (runId: string, { after, limit, waitSeconds, ...o }: PageOptions = {}): Promise<z.infer<typeof CommandList>> =>
+      get(`/runs/${id(runId)}/commands`, CommandList, { after, limit, wait: waitSeconds }, o),
 
     getCommand: (commandId: string, o?: CallOptions): Promise<Command> => get(`/commands/${id(commandId)}`, Command, {}, o),
 
     getDispatchIntent: (commandId: string, o?: CallOptions): Promise<DispatchIntent> =>
       get(`/commands/${id(commandId)}/intent`, DispatchIntent, {}, o),
 
-    /** The key names the turn: the same key is the same turn, also for another process that takes over from a dead one. */
-    admitTurn: (
+    /**
+     * The key names the turn: the same key is the same turn, also for another process that takes over from a dead one. With the busy policy
+     * `interrupt` the call is repeated until the open turn has ended and this one is admitted: up to `interruptMsMax`
+     * (StillInterrupting), the `signal`, or else the cancel's own deadline, behind which the server admits it.
+     */
+    async admitTurn<Policy extends BusyPolicy = 'reject'>(
       sessionId: string,
-      turn: AdmitTurn,
+      turn: AdmitTurn<Policy>,
+      { idempotencyKey, interruptMsMax = Infinity, ...o }: CallOptions & { idempotencyKey: string; interruptMsMax?: number | undefined },
+    ): Promise<Exclude<AdmissionOf<Policy>, InterruptingTurn>> {
+      const startedAt = performance.now();
+      for (let calls = 1; ; calls += 1) {
+        const admission = await post(`/sessions/${id(sessionId)}/turns`, turn, TurnAdmission, o, idempotencyKey);
+        if (admission.disposition !== 'interrupting') return admission as Exclude<AdmissionOf<Policy>, InterruptingTurn>;
+        const pause = pauseMs(calls, INTERRUPT_PAUSES);
+        if (performance.now() - startedAt + pause > interruptMsMax) throw new StillInterrupting(admission);
+        await pauseFor(pause, o.signal);
+      }
+    },
+
+    /** Gives the session's open turn words on its way. The key names the steer, as that of a turn does. */
+    admitSteer: (
+      sessionId: string,
+      steer: AdmitSteer,
       { idempotencyKey, ...o }: CallOptions & { idempotencyKey: string },
-    ): Promise<AdmittedTurn> => post(`/sessions/${id(sessionId)}/turns`, turn, AdmittedTurn, o, idempotencyKey),
+    ): Promise<AdmittedSteer> => post(`/sessions/${id(sessionId)}/steers`, steer, AdmittedSteer, o, idempotencyKey),
 
     getSession: (sessionId: string, o?: CallOptions): Promise<Session> => get(`/sessions/${id(sessionId)}`, Session, {}, o),
 

@@ -1,4 +1,4 @@
-import type { ErrorCode, JsonValue, Problem } from '@runplane/contracts';
+import type { ErrorCode, InterruptingTurn, JsonValue, Problem } from '@runplane/contracts';
 
 /** The server refused the call, or could not serve it: its problem+json, typed. */
 export class ProblemError extends Error {
@@ -43,6 +43,17 @@ export class UnexpectedAnswer extends Error {
     this.name = 'UnexpectedAnswer';
     this.status = status;
     this.retryAfterMs = options?.retryAfterMs;
+  }
+}
+
+/** The turn that is to be interrupted has not ended in the time that the call had. Its cancel goes on; the same call with the same key may be made again. */
+export class StillInterrupting extends Error {
+  readonly interrupting: InterruptingTurn;
+
+  constructor(interrupting: InterruptingTurn) {
+    super(`Run ${interrupting.runId} of session ${interrupting.sessionId} is still being cancelled.`);
+    this.name = 'StillInterrupting';
+    this.interrupting = interrupting;
   }
 }
 

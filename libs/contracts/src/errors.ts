@@ -1,4 +1,5 @@
 import { DomainError } from './domain-error';
+import type { NotReceivableReason } from './states';
 
 // One class per situation. A new one needs a line in apps/api/src/error-status.ts, or the app does not compile; docs/errors.md is printed from here.
 
@@ -225,8 +226,11 @@ export class SessionProjectionBroken extends DomainError<'session_projection_bro
   override readonly failureKind = 'infra-failed';
 }
 
-/** There is no open turn that could take a steer. */
-export class NoReceivableTurn extends DomainError<'no_receivable_turn', { runId: string }> {
+/** There is no open turn that could take a steer; `why`: no-turn, turn-ended, cancelling, runner-lost, no-runner-coming. */
+export class NoReceivableTurn extends DomainError<
+  'no_receivable_turn',
+  { sessionId: string | null; runId: string | null; commandId: string | null; why: NotReceivableReason }
+> {
   readonly code = 'no_receivable_turn';
 }
 

@@ -1,3 +1,4 @@
+export * from './admission';
 export * from './backends';
 export * from './cursor';
 export * from './domain-error';

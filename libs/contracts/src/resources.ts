@@ -90,17 +90,6 @@ export const CreateCommand = z
   .meta({ id: 'CreateCommand' });
 export type CreateCommand = z.input<typeof CreateCommand>;
 
-/** A user turn: a new run in the session and its first command, admitted together or not at all. */
-export const AdmitTurn = z
-  .strictObject({
-    run: CreateRun.omit({ sessionRef: true }).extend({ sessionRef: SessionRef.omit({ sessionId: true }).optional() }),
-    payload: JsonRecord.meta({ description: 'The turn itself; `text` is shown as the user message and gives the session its title' }),
-    dispatch: Dispatch.nullish(),
-    busyPolicy: z.enum(['reject']).default('reject'),
-  })
-  .meta({ id: 'AdmitTurn' });
-export type AdmitTurn = z.input<typeof AdmitTurn>;
-
 export const RunFailure = z.object({ kind: z.string(), message: z.string().nullable() }).meta({ id: 'RunFailure' });
 
 // Fields that came later have a default: a client of this release must read an answer of the one before, while both are being served.
@@ -245,19 +234,6 @@ export const CreatedRun = z.object({ run: Run, replayed: z.boolean() }).meta({ i
 export const CreatedCommand = z
   .object({ command: Command, intent: DispatchIntent.nullable(), replayed: z.boolean() })
   .meta({ id: 'CreatedCommand' });
-export const AdmittedTurn = z
-  .object({
-    run: Run,
-    command: Command,
-    intent: DispatchIntent.nullable(),
-    disposition: z.enum(['created', 'replayed', 'recovered']),
-    replayed: z.boolean(),
-    recoveredPriorPartialWrite: z.boolean(),
-    partialWrite: z.literal(false),
-  })
-  .meta({ id: 'AdmittedTurn' });
-export type AdmittedTurn = z.infer<typeof AdmittedTurn>;
-
 export const ClaimRun = z
   .strictObject({
     runnerId: identifier.meta({ description: 'One incarnation of a runner: a new one for each process start' }),

@@ -19,12 +19,12 @@ export const RUN_TRANSITIONS = {
       'withRunnerRetentionFence',
       'admitTurn',
     ],
-    cancelled: ['cancelRun', 'cancelSession', 'cancelCommand', 'cancelOverdueRunsOnce'],
+    cancelled: ['cancelRun', 'admitTurn', 'cancelSession', 'cancelCommand', 'cancelOverdueRunsOnce'],
   },
   claimed: {
     pending: ['sweepLostRunnersOnce', 'withRunnerRetentionFence'],
     claimed: ['claimRun'],
-    cancelling: ['cancelRun', 'cancelSession', 'cancelOverdueRunsOnce'],
+    cancelling: ['cancelRun', 'admitTurn', 'cancelSession', 'cancelOverdueRunsOnce'],
     completed: ['finishRun'],
     failed: ['finishRun', 'sweepLostRunnersOnce', 'withRunnerRetentionFence', 'admitTurn'],
     blocked: ['finishRun'],
@@ -97,7 +97,7 @@ export const SESSION_TRANSITIONS = {
 export const CANCEL_STAGES = ['accepted', 'persisted', 'delivered', 'aborting', 'fenced', 'terminalized'] as const;
 export type CancelStage = (typeof CANCEL_STAGES)[number];
 export const CANCEL_STAGE_TRANSITIONS = {
-  accepted: { persisted: ['cancelRun', 'cancelSession', 'cancelCommand', 'cancelOverdueRunsOnce', 'sweepLostRunnersOnce'] },
+  accepted: { persisted: ['cancelRun', 'admitTurn', 'cancelSession', 'cancelCommand', 'cancelOverdueRunsOnce', 'sweepLostRunnersOnce'] },
   persisted: {
     delivered: ['acknowledgeCancel'],
     aborting: ['acknowledgeCancel'],
@@ -122,6 +122,10 @@ export type CancelTargetKind = (typeof CANCEL_TARGET_KINDS)[number];
 
 export const RUNNER_LOST_POLICIES = ['fail', 'requeue'] as const;
 export type RunnerLostPolicy = (typeof RUNNER_LOST_POLICIES)[number];
+
+/** Why an open turn takes no steer, or that there is none. */
+export const NOT_RECEIVABLE_REASONS = ['no-turn', 'turn-ended', 'cancelling', 'runner-lost', 'no-runner-coming'] as const;
+export type NotReceivableReason = (typeof NOT_RECEIVABLE_REASONS)[number];
 
 export const DISPATCH_OUTCOMES = ['created', 'adopted', 'active-runner'] as const;
 export type DispatchOutcome = (typeof DISPATCH_OUTCOMES)[number];

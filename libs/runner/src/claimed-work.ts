@@ -9,6 +9,7 @@ import {
   type Run,
 } from '@runplane/contracts';
 import { CommandQueue } from './command-queue';
+import { watchCommands } from './command-watch';
 import { EventWriter } from './event-writer';
 import { Lease } from './lease';
 import type { RunnerEnd, RunnerOptions } from './run-runner';
@@ -82,6 +83,13 @@ export class ClaimedWork {
     this.lease.lost.addEventListener('abort', onLost, { once: true });
     signal?.addEventListener('abort', onStopRequest, { once: true });
     if (signal?.aborted === true) onStopRequest();
+    void watchCommands({
+      client: this.client,
+      runId: this.options.runId,
+      signal: this.lease.lost, // which comes at the latest with the end of this work
+      afterSeq: () => this.commands.lastSeq,
+      onNews: async () => ((await this.lease.beatNow())?.runStatus ?? 'claimed') === 'claimed',
+    });
     try {
       // A turn that was cancelled before the claim is closed by now: there is nothing to do for its run.
       const outcome = commandId !== undefined && this.turn === undefined ? CANCELLED : await this.work();

@@ -5,10 +5,12 @@ export interface ReceivedCommand {
   readonly command: Command;
   /** Aborts when this command is cancelled, or with the whole work. */
   readonly signal: AbortSignal;
-  /** Says that it has reached the work. */
+  /** Says that it has reached the work; a steer says so by itself when it is taken. Once: later calls wait for the first. */
   readonly ack: () => Promise<void>;
   /** Says that it is done. The turn's own end is what the work returns. */
   readonly finish: (outcome: Outcome) => Promise<void>;
+  /** For a steer: the work has taken it up. One for which nobody says so is reported as missed when its turn ends. */
+  readonly consumed: () => Promise<void>;
 }
 
 export interface CommandCalls {
@@ -81,19 +83,26 @@ export class CommandQueue implements AsyncIterableIterator<ReceivedCommand, unde
 
   private receive(command: Command): Open {
     const controller = new AbortController();
-    const received: ReceivedCommand = {
-      command,
-      signal: controller.signal,
-      ack: async () => void (await this.calls.ack(command.id)),
-      finish: async (outcome) => void (await this.calls.finish(command.id, outcome)),
+    let acknowledged: Promise<unknown> | undefined;
+    const ack = async () => void (await (acknowledged ??= this.calls.ack(command.id)));
+    const finish = async (outcome: Outcome) => {
+      await acknowledged?.catch(() => undefined); // so that the log tells both in their order
+      await this.calls.finish(command.id, outcome);
     };
-    return { received, controller, isTaken: false };
+    const consumed = () => finish({ terminalStatus: 'completed' });
+    return { received: { command, signal: controller.signal, ack, finish, consumed }, controller, isTaken: false };
+  }
+
+  private take(open: Open): void {
+    open.isTaken = true;
+    // Taken is delivered. Who then never says that it is consumed has missed it; that the word did not get through changes nothing.
+    if (open.received.command.type === 'steer') open.received.ack().catch(() => undefined);
   }
 
   private deliver(): void {
     while (this.takers.length > 0 && (this.ready.length > 0 || this.isClosed)) {
       const open = this.ready.shift();
-      if (open !== undefined) open.isTaken = true;
+      if (open !== undefined) this.take(open);
       this.takers.shift()?.(open === undefined ? { done: true, value: undefined } : { done: false, value: open.received });
     }
   }

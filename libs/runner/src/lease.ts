@@ -29,6 +29,7 @@ export class Lease {
   private deadline = 0;
   private deadlineTimer: NodeJS.Timeout | undefined;
   private beatTimer: NodeJS.Timeout | undefined;
+  private beating: Promise<HeartbeatAnswer | undefined> | undefined;
   private isReleased = false;
   private isFinishing = false;
 
@@ -82,11 +83,24 @@ export class Lease {
     else this.lose(new RunLost('the lease ended without a heartbeat that got through'));
   }
 
-  private beatIn(ms: number): void {
-    if (!this.isReleased) this.beatTimer = setTimeout(() => void this.beat(), ms);
+  /** A heartbeat out of turn, to learn what is new; undefined when it did not get through. */
+  async beatNow(): Promise<HeartbeatAnswer | undefined> {
+    await this.beating; // one that is under way may have looked before the news
+    if (this.isReleased) return undefined;
+    clearTimeout(this.beatTimer);
+    return this.startBeat();
   }
 
-  private async beat(): Promise<void> {
+  private beatIn(ms: number): void {
+    if (!this.isReleased) this.beatTimer = setTimeout(() => void this.startBeat(), ms);
+  }
+
+  private startBeat(): Promise<HeartbeatAnswer | undefined> {
+    this.beating = this.beat();
+    return this.beating;
+  }
+
+  private async beat(): Promise<HeartbeatAnswer | undefined> {
     const { client, runId, epoch, leaseMs, heartbeatMs, commandsAfterSeq, onAnswer } = this.options;
     const sentAt = performance.now();
     try {
@@ -95,16 +109,21 @@ export class Lease {
         { epoch, leaseMs, commandsAfterSeq: commandsAfterSeq() },
         { signal: this.lost, timeoutMs: Math.max(1_000, leaseMs / 3), retry: { attemptsMax: 1 } },
       );
-      if (this.isReleased) return;
-      if (answer.stop) return this.end(new RunLost(`the run is ${answer.runStatus}`));
+      if (this.isReleased) return undefined;
+      if (answer.stop) {
+        this.end(new RunLost(`the run is ${answer.runStatus}`));
+        return answer;
+      }
       this.extend(sentAt, answer.leaseRemainingMs);
       onAnswer(answer);
       this.beatIn(heartbeatMs);
+      return answer;
     } catch (error) {
-      if (this.isReleased) return;
+      if (this.isReleased) return undefined;
       if (error instanceof ProblemError && !isPassing(error))
         this.end(new RunLost(`the heartbeat was refused: ${error.code}`, { cause: error }));
       else this.beatIn(Math.min(REPEAT_MS, heartbeatMs));
+      return undefined;
     }
   }
 }

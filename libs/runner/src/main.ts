@@ -8,7 +8,7 @@ import { runRunner, type RunnerEnd } from './run-runner';
 
 /** 0 says that the run has ended as reported; the others, that somebody else has to see to it. */
 const EXIT_CODES: Record<RunnerEnd['kind'] | 'no-job', number> = { finished: 0, refused: 3, lost: 4, released: 5, 'no-job': 64 };
-/** How soon cancels and steers reach the program, at the latest. */
+/** How soon cancels and steers reach the program, at the latest; while the API can be waited on, at once. */
 const HEARTBEAT_MS_MAX = 2_000;
 /** An earlier runner of this job may still have its lease. */
 const CLAIM_WAIT_MS = 60_000;

@@ -162,7 +162,7 @@ function pump(stream: Readable, emit: (text: string, time: string) => Promise<vo
 
 const SILENT_MS = 500;
 
-/** The turn, then the steers. A steer is acknowledged and done when the program's standard input has taken it. */
+/** The turn, then the steers. A steer is consumed when the program's standard input has taken it: what the program makes of it only it knows. */
 async function feed(
   stdin: Writable,
   turn: Command,
@@ -176,17 +176,8 @@ async function feed(
   for await (const steer of context.commands) {
     if (steer.command.type !== 'steer') continue;
     stdin.write(commandLine(steer.command), (error) => {
-      if (error == null) steers.push(consumed(steer));
+      if (error == null) steers.push(steer.consumed().catch(() => undefined)); // refused: the run is over, its end has closed the steer
     });
-  }
-}
-
-async function consumed(steer: ReceivedCommand): Promise<void> {
-  try {
-    await steer.ack();
-    await steer.finish({ terminalStatus: 'completed' });
-  } catch {
-    // the run is over; its end has closed the steer
   }
 }
 

@@ -32,7 +32,9 @@ class FakeApi {
   fault: (call: Call, moment: 'before' | 'after') => Answer | Promise<Answer> = () => undefined;
 
   readonly fetch = async (input: string | URL | Request, init?: RequestInit): Promise<Response> => {
-    const path = new URL(input).pathname.replace('/v1/runs/run_1/', '');
+    const { pathname, searchParams } = new URL(input as string);
+    const path = pathname.replace('/v1/runs/run_1/', '');
+    if (path === 'commands') return this.waitForCommands(Number(searchParams.get('after')), init?.signal);
     const call: Call = { path, body: JSON.parse(init?.body as string) };
     this.calls.push(call);
     const before = await this.faulty(await this.fault(call, 'before'), init?.signal);
@@ -46,6 +48,15 @@ class FakeApi {
   }
   of(path: string): Call[] {
     return this.calls.filter((call) => call.path === path);
+  }
+
+  /** Answers when there is a command, or when the run takes none any more. */
+  private async waitForCommands(afterSeq: number, signal: AbortSignal | null | undefined): Promise<Response> {
+    for (;;) {
+      const commands = this.commands.filter(({ seq }) => seq > afterSeq).slice(0, 1);
+      if (commands.length > 0 || this.status !== 'claimed') return Response.json({ commands });
+      await sleep(1, undefined, signal == null ? {} : { signal });
+    }
   }
 
   private async faulty(answer: Answer, signal: AbortSignal | null | undefined): Promise<Response | undefined> {
@@ -403,21 +414,42 @@ describe('a cancel', () => {
 });
 
 describe('steers', () => {
-  it('arrive by heartbeat, each once and in order', async () => {
-    await run(async ({ commands }) => {
-      await commands.next();
-      api.commands.push(commandOf(2, 'steer'), commandOf(3, 'steer'));
-      for await (const steer of commands) {
-        await steer.ack();
-        await steer.finish(COMPLETED);
-        if (steer.command.seq === 3) break;
-      }
-      return COMPLETED;
-    });
+  it('arrive long before the next heartbeat is due, each once and in order; taken is delivered', async () => {
+    await run(
+      async ({ commands }) => {
+        await commands.next();
+        api.commands.push(commandOf(2, 'steer'), commandOf(3, 'steer'));
+        for await (const steer of commands) {
+          await steer.consumed();
+          if (steer.command.seq === 3) break;
+        }
+        return COMPLETED;
+      },
+      { heartbeatMs: 10_000 },
+    );
 
     expect(api.paths().filter((path) => path.startsWith('commands'))).toEqual([
       'commands/cmd_2/ack', 'commands/cmd_2/finish', 'commands/cmd_3/ack', 'commands/cmd_3/finish',
     ]); // prettier-ignore
+  });
+
+  it('arrive by heartbeat where nobody answers the wait', async () => {
+    const { fetch } = api;
+    const refusing = async (input: string | URL | Request, init?: RequestInit) =>
+      String(input).includes('/commands?') ? problem(400, 'invalid_request') : fetch(input, init);
+    const client = createClient({ url: 'http://api', apiKey: 'k', fetch: refusing });
+    await run(
+      async ({ commands }) => {
+        await commands.next();
+        api.commands.push(commandOf(2, 'steer'));
+        const { value: steer } = await commands.next();
+        await steer?.ack();
+        return COMPLETED; // never consumed: the server reports it as missed
+      },
+      { client },
+    );
+
+    expect(api.paths().filter((path) => path.startsWith('commands'))).toEqual(['commands/cmd_2/ack']);
   });
 
   it('that are cancelled are finished here, or tell the one who took them', async () => {

@@ -14,7 +14,7 @@ export interface RunnerOptions {
   /** The command to work on; the first open turn when absent. It is finished together with the run. */
   readonly commandId?: string | undefined;
   readonly leaseMs?: number | undefined;
-  /** How soon cancels and steers are noticed; a third of the lease when absent. */
+  /** How soon news are noticed that do not come at once; a third of the lease when absent. */
   readonly heartbeatMs?: number | undefined;
   /** How long to wait for the end of another runner's lease. */
   readonly claimWaitMs?: number | undefined;

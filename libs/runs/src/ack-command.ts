@@ -7,6 +7,7 @@ import { requireCommand, requireLockedCommand, requireLockedRun } from './requir
 import { appendServerEvents, phase, type ServerEvent } from './run-event.sql';
 import { decideWriter } from './run-decisions';
 import type { RunKey, RunRow } from './run.sql';
+import { steerEvent } from './server-events';
 
 /**
  * The runner says that it has taken a command. A steer is delivered by it.
@@ -14,7 +15,7 @@ import type { RunKey, RunRow } from './run.sql';
  * Returns   the command in its present state; acknowledged or ended before is a success and changes nothing.
  * Locks     run → command.   Writes: commands, runs, run_events, outbox.
  * Errors    RunNotFound, CommandNotFound, LeaseLost, RunClosed.
- * Emits     command-acknowledged, once.
+ * Emits     command-acknowledged, once for each runner that takes it; steer-delivered with it.
  * Repeat    safe.
  * Keeps     OWN-1, LOG-2.   Source: the original's ackCommand, which had no fence.
  */
@@ -34,7 +35,10 @@ export type Ack = RunKey & { readonly commandId: string; readonly epoch: number 
 /** What taking a command up tells; undefined: it was taken before, or has ended. */
 export function acknowledgement(run: RunRow, command: CommandRow): ServerEvent[] | undefined {
   if (isFinalCommand(command.state) || command.state === 'acknowledged') return undefined;
-  return [phase('command-acknowledged', { commandId: command.id, commandType: command.type, runnerId: run.claimedBy })];
+  return [
+    phase('command-acknowledged', { commandId: command.id, commandType: command.type, runnerId: run.claimedBy }),
+    ...steerEvent('delivered', command.id, command),
+  ];
 }
 
 /** Locks a run for the holder of an epoch. Errors: RunNotFound, LeaseLost, RunClosed. */

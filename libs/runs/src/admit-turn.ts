@@ -1,58 +1,62 @@
 import {
   AdmitTurn,
-  isFinalCommand,
-  isDomainError,
-  isFinalRun,
   newId,
   parseInput,
   requireIdentifier,
-  SessionBusy,
-  SessionProjectionBroken,
+  type AdmissionOf,
+  type AdmittedSteer,
   type AdmittedTurn,
+  type BusyPolicy,
   type TenantSettings,
+  type TurnAdmission,
 } from '@runplane/contracts';
 import { requireTenant, RestartTransaction, type Tx } from '@runplane/database';
-import { assertBoundary, assertStorageFree, ensureSession, findSession, writeTurnEnded, type SessionRow } from '@runplane/sessions';
-import { endCancelledRun } from './cancel-run';
-import { closeRun } from './close-run';
-import { findCommandOfSessionByKey, lockCommand, type CommandRow } from './command.sql';
-import {
-  assertCommandReplay,
-  assertDispatchReplay,
-  parseCommand,
-  readCommand,
-  writeNewCommand,
-  writeNewIntent,
-  type WantedCommand,
-} from './create-command';
+import { assertBoundary, assertStorageFree, ensureSession, findSession, type SessionRow } from '@runplane/sessions';
+import { assertStillActive, lockActiveTurn } from './active-turn';
+import { replaySteer } from './admit-steer';
+import { findCommandOfSessionByKey, type CommandRow } from './command.sql';
+import { assertCommandReplay, assertDispatchReplay, parseCommand, readCommand, writeNewCommand, writeNewIntent } from './create-command';
 import { assertSameContent, inputHashOf, newRunRow, parseNewRun } from './create-run';
-import { findIntent, lockOpenIntents } from './dispatch-intent.sql';
-import { requireLockedCommand, requireLockedRun, requireLockedSession, requireRun } from './require';
+import { findIntent } from './dispatch-intent.sql';
+import { goneMeanwhile, requireLockedCommand, requireLockedRun, requireLockedSession, requireRun, restartIfGone } from './require';
 import { appendServerEvents, phase } from './run-event.sql';
-import { lockRunLease, type RunLease } from './run-lease.sql';
-import { decideStaleness } from './run-decisions';
-import { findRunHash, insertRun, lockRun, type RunRow } from './run.sql';
-import { runCreatedEvent, staleTakeoverEvent } from './server-events';
+import { findRunHash, insertRun } from './run.sql';
+import { runCreatedEvent } from './server-events';
+import { settleActiveTurn, type WantingTurn } from './settle-active-turn';
+
+export interface AdmitTurnInput<Policy extends BusyPolicy> {
+  readonly tenantId: string;
+  readonly sessionId: string;
+  readonly turn: AdmitTurn<Policy>;
+  readonly idempotencyKey: string;
+  readonly requestedBy?: string | undefined;
+}
 
 /**
  * Admits a user turn to a session: a new run with the turn as its first command and, unless `dispatch` is null, the intent that makes a
  * runner for it. All of it or nothing. A turn whose runner is dead, or was never born, is taken over in the same transaction, so that no
  * client ever sees the session without an owner.
  *
- * Input     turn: see AdmitTurn; idempotencyKey: per session, over all its runs.
+ * Input     turn: see AdmitTurn; busyPolicy: what to do when the session has a turn that goes on; idempotencyKey: per session, over all its runs;
+ *           requestedBy: who interrupts.
  * Returns   `created`; `replayed` (same key and content: the same run and command in their present state); `recovered` (the same, whose command had
- *           no intent: it has one now).
+ *           no intent: it has one now). Under `steer`: `steered`, the words became a steer of the open turn, and remain it when the call is
+ *           repeated. Under `interrupt`: `interrupting`, the open turn's run is being cancelled; repeat the call with its key, nothing is
+ *           stored for the turn that waits. It interrupts whatever turn is open when it is called, also one that came in between.
  * Locks     new key (session) → active run → its lease → its command → its intents → session; starts over when the active pair changed between the
  *           look and the lock.   Writes: sessions, runs, commands, intents, run_events, outbox.
- * Errors    SessionBusy (with holder and remaining lease), SessionBoundary, StorageEvicting, IdempotencyConflict, IdempotencyKeyRequired, TenantNotFound, InvalidRequest.
- * Emits     run-created, user_message, command-created; at a takeover, in the old run, session-turn-admission-stale-terminalized and its ending.
+ * Errors    SessionBusy (with holder and remaining lease), NoReceivableTurn (`steer`), SessionBoundary, StorageEvicting, IdempotencyConflict,
+ *           IdempotencyKeyRequired, TenantNotFound, InvalidRequest.
+ * Emits     run-created, user_message, command-created; at a takeover, in the old run, session-turn-admission-stale-terminalized and its ending;
+ *           under `steer` what admitSteer emits, under `interrupt` what cancelRun emits.
  * Repeat    safe with the key.
  * Keeps     TURN-1, IDEM-1, END-1, LOG-2, FEED-1 (the session's feed number orders its runs).   Source: the original's admitSessionTurn.
  */
+export async function admitTurn<Policy extends BusyPolicy = 'reject'>(tx: Tx, input: AdmitTurnInput<Policy>): Promise<AdmissionOf<Policy>>;
 export async function admitTurn(
   tx: Tx,
-  { tenantId, sessionId, turn: input, idempotencyKey }: { tenantId: string; sessionId: string; turn: AdmitTurn; idempotencyKey: string },
-): Promise<AdmittedTurn> {
+  { tenantId, sessionId, turn: input, idempotencyKey, requestedBy }: AdmitTurnInput<BusyPolicy>,
+): Promise<TurnAdmission> {
   const turn = parseInput(AdmitTurn, input);
   const wanted: WantedTurn = {
     tenantId,
@@ -63,98 +67,34 @@ export async function admitTurn(
       idempotencyKey,
     ),
     key: idempotencyKey,
+    busyPolicy: turn.busyPolicy,
+    requestedBy,
   };
   const known = await findTurnByKey(tx, wanted);
   if (known !== undefined) return replayTurn(tx, wanted, known);
 
   const { settings } = await requireTenant(tx, tenantId);
   await ensureSession(tx, tenantId, { ...wanted.run.sessionRef, sessionId }, wanted.run);
-  const active = await lockActiveTurn(tx, wanted);
+  const active = await lockActiveTurn(tx, await findSession(tx, { tenantId, sessionId }));
   const session = await requireLockedSession(tx, tenantId, sessionId);
-  if (session.activeRunId !== (active?.run.id ?? null) || session.activeCommandId !== (active?.command.id ?? null)) {
-    throw new RestartTransaction(`the active turn of session ${sessionId} changed while it was being locked`);
-  }
+  assertStillActive(session, active);
   // Under the session's lock no twin can be about to commit the key: what this look does not see does not exist.
   if ((await findTurnByKey(tx, wanted)) !== undefined) throw new RestartTransaction('a twin of this turn has just been admitted');
   assertBoundary(session, wanted.run);
   assertStorageFree(session);
-  if (active !== undefined) await takeOver(tx, active, session, settings);
-  return admitNew(tx, wanted, session, settings);
+  const settled = active === undefined ? undefined : await settleActiveTurn(tx, wanted, active, session, settings);
+  return settled ?? admitNew(tx, wanted, session, settings);
 }
 
-interface WantedTurn {
+interface WantedTurn extends WantingTurn {
   readonly tenantId: string;
   readonly sessionId: string;
   readonly run: ReturnType<typeof parseNewRun>;
-  readonly command: WantedCommand;
   readonly key: string;
-}
-
-interface ActiveTurn {
-  readonly run: RunRow;
-  readonly lease: RunLease | undefined;
-  readonly command: CommandRow;
-  readonly intentState: string | undefined;
 }
 
 const findTurnByKey = (tx: Tx, { tenantId, sessionId, key }: WantedTurn): Promise<CommandRow | undefined> =>
   findCommandOfSessionByKey(tx, { tenantId, sessionId }, key);
-
-/** The turn that holds the session, with all that a takeover needs locked before the session itself. */
-async function lockActiveTurn(tx: Tx, { tenantId, sessionId }: WantedTurn): Promise<ActiveTurn | undefined> {
-  const peek = await findSession(tx, { tenantId, sessionId });
-  if (peek === undefined || peek.activeRunId === null || peek.activeCommandId === null) return undefined;
-  const key = { tenantId, runId: peek.activeRunId };
-  const run = await lockRun(tx, key);
-  const lease = await lockRunLease(tx, key);
-  const command = await lockCommand(tx, key, peek.activeCommandId);
-  const { isAnyOpen } = await lockOpenIntents(tx, key);
-  if (run === undefined || command === undefined || run.sessionId !== sessionId) {
-    throw new SessionProjectionBroken(`The active turn of session ${sessionId} does not exist.`, { sessionId });
-  }
-  const intent = await findIntent(tx, { tenantId, commandId: command.id });
-  // A runner that is about to be launched for another command of the run takes the turn too.
-  return { run, lease, command, intentState: isAnyOpen ? 'pending' : intent?.state };
-}
-
-/** Ends a stale turn. Errors: SessionBusy when it is alive. */
-async function takeOver(
-  tx: Tx,
-  { run, lease, command, intentState }: ActiveTurn,
-  session: SessionRow,
-  settings: TenantSettings,
-): Promise<void> {
-  const { tenantId, sessionId } = session;
-  if (isFinalRun(run.status) || isFinalCommand(command.state)) {
-    // The projection is behind the facts; no operation leaves it so, an import might.
-    await writeTurnEnded(tx, {
-      tenantId,
-      sessionId,
-      runId: run.id,
-      commandId: command.id,
-      terminalStatus: run.status,
-      failureKind: run.failureKind,
-    });
-    return;
-  }
-  const waitLeftMs = settings.claimDeadlineMs - Math.min(run.unchangedForMs, command.unchangedForMs);
-  const staleness = decideStaleness(run, lease, intentState, waitLeftMs);
-  if (staleness.kind === 'live') {
-    throw new SessionBusy(`Session ${sessionId} is busy with turn ${command.id} of run ${run.id}.`, {
-      sessionId,
-      runId: run.id,
-      commandId: command.id,
-      holder: run.claimedBy,
-      leaseRemainingMs: lease?.expiresInMs ?? null,
-      staleInMs: staleness.staleInMs,
-    });
-  }
-  const reason = 'session-turn-admission-stale-lease';
-  const before = [staleTakeoverEvent(command, { why: staleness.why, claimedBy: run.claimedBy })];
-  if (run.status === 'cancelling') return endCancelledRun(tx, run, { fenced: true, reason, before });
-  const failureMessage = 'a new turn replaced one whose runner was gone';
-  await closeRun(tx, run, { status: 'failed', failureKind: 'infra-failed', failureMessage, reason, before });
-}
 
 async function admitNew(
   tx: Tx,
@@ -179,8 +119,12 @@ async function admitNew(
  * Answers a repeated turn with what the first call made. A command that was stored without its intent gets one, while nothing has
  * happened to it: data from before both were written together.
  */
-async function replayTurn(tx: Tx, wanted: WantedTurn, known: CommandRow): Promise<AdmittedTurn> {
+async function replayTurn(tx: Tx, wanted: WantedTurn, known: CommandRow): Promise<AdmittedTurn | AdmittedSteer> {
   const { tenantId } = wanted;
+  if (wanted.busyPolicy === 'steer' && known.type === 'steer') {
+    assertCommandReplay(known, { ...wanted.command, type: 'steer' }); // what the turn says of its run, the steer's run never was asked for
+    return replaySteer(tx, tenantId, known);
+  }
   const key = { tenantId, runId: known.runId };
   const stored = await findRunHash(tx, key);
   if (stored?.inputHash == null) throw goneMeanwhile();
@@ -189,13 +133,8 @@ async function replayTurn(tx: Tx, wanted: WantedTurn, known: CommandRow): Promis
   const intent = await findIntent(tx, { tenantId, commandId: known.id });
   if (intent === undefined && wanted.command.dispatch !== null) return recover(tx, wanted, known);
   assertDispatchReplay(known, intent, wanted.command);
-  return answer(tx, tenantId, known.runId, known.id, 'replayed').catch((error: unknown) => {
-    throw isDomainError(error) && (error.code === 'run_deleted' || error.code === 'command_not_found') ? goneMeanwhile() : error;
-  });
+  return restartIfGone(answer(tx, tenantId, known.runId, known.id, 'replayed'));
 }
-
-/** Retention has removed the turn between two looks at it: its key names nothing any more, and this is a new turn. */
-const goneMeanwhile = (): RestartTransaction => new RestartTransaction('the turn of this key has just been removed');
 
 async function recover(tx: Tx, { tenantId, command: wanted }: WantedTurn, known: CommandRow): Promise<AdmittedTurn> {
   const key = { tenantId, runId: known.runId };

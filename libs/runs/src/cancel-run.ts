@@ -15,7 +15,7 @@ import { requireLockedRun, requireRun } from './require';
 import { appendServerEvents, type ServerEvent } from './run-event.sql';
 import { lockRunLease } from './run-lease.sql';
 import { decideCancel, type LeaseFacts } from './run-decisions';
-import type { RunKey, RunRow } from './run.sql';
+import { commandStream, type RunKey, type RunRow } from './run.sql';
 import { cancelStageEvent, fencedEvents } from './server-events';
 
 export interface CancelledRun {
@@ -100,6 +100,7 @@ export async function cancelLockedRun(
   const columns = sql`, cancel_epoch = ${request.epoch}::int, cancel_request_id = ${request.id}::text, cancel_requested_at = runplane.app_now(),
     cancel_reason = ${request.reason}::text, cancel_failure_kind = ${failureKind}::text`;
   if (decision.kind === 'request') {
+    tx.changed(commandStream(key));
     const grace = graceMs ?? (await requireTenant(tx, tenantId)).settings.cancelGraceMs ?? CANCEL_GRACE_MS_DEFAULT;
     await appendServerEvents(
       tx,

@@ -15,8 +15,8 @@ import { appendServerEvents, listOpenToolCalls, type ServerEvent } from './run-e
 import { deleteRunLease } from './run-lease.sql';
 import { addSearchText } from './run-search.sql';
 import { searchLines } from './run-search';
-import type { RunRow } from './run.sql';
-import { cancelStageEvent, commandTerminalEvent, runTerminalEvent, sessionUpdatedEvent } from './server-events';
+import { commandStream, type RunRow } from './run.sql';
+import { cancelStageEvent, commandTerminalEvent, runTerminalEvent, sessionUpdatedEvent, steerEvent } from './server-events';
 
 /** How a run ends, and why. */
 export interface RunEnding {
@@ -58,8 +58,8 @@ const CLOSERS: readonly Closer[] = [updateThread, closeToolCalls, closeCommands]
  *
  * Input     run: locked by this transaction and not ended.
  * Locks     run (held) → run lease → commands → intents → session.   Writes: the same and the run's log, outbox.
- * Emits     tool_result (`cancelled` or `lost`) for each open tool call, command-terminal for each open command, terminal_status, and behind it the
- *           last stage of a cancel.
+ * Emits     tool_result (`cancelled` or `lost`) for each open tool call, command-terminal for each open command, steer-missed for each open steer,
+ *           terminal_status, and behind it the last stage of a cancel.
  * Keeps     END-1, LOG-2, LOG-3, TURN-1.
  */
 export async function closeRun(tx: Tx, run: RunRow, given: RunEnding): Promise<void> {
@@ -86,6 +86,7 @@ export async function closeRun(tx: Tx, run: RunRow, given: RunEnding): Promise<v
       claimed_by = NULL, claim_deadline_at = NULL, cancel_deadline_at = NULL, finished_at = runplane.app_now(), updated_at = runplane.app_now()${ending.set ?? emptySql}`,
     ending.failureKind === null ? emptySql : addSearchText(searchLines([ending.failureKind, ending.failureMessage])),
   );
+  tx.changed(commandStream(key));
   if (session === undefined) return;
   const { tenantId, sessionId } = session;
   const freed = await writeTurnEnded(tx, {
@@ -134,14 +135,16 @@ async function closeCommands(tx: Tx, { run, ending, commands }: Closing): Promis
   return ends.flatMap(({ command, end }) => commandTerminal(command, end, ending));
 }
 
-/** A steer that is still open when its turn ends was never consumed; everything else ends as the run does. */
+/** A steer that is still open when its turn ends was never consumed, however the turn ends; everything else ends as the run does. */
 function commandEnding(command: CommandRow, { status, failureKind, failureMessage }: RunEnding): CommandEnding {
-  if (command.type === 'steer' && status !== 'cancelled') return missedSteer(command.id);
+  if (command.type === 'steer') return missedSteer(command.id);
   return { commandId: command.id, state: commandStateOf(status), failureKind, failureMessage };
 }
 
+const STEER_MISSED = 'steer-missed';
+
 export function missedSteer(commandId: string): CommandEnding {
-  return { commandId, state: 'failed', failureKind: 'steer-missed', failureMessage: 'the turn ended before the steer was consumed' };
+  return { commandId, state: 'failed', failureKind: STEER_MISSED, failureMessage: 'the turn ended before the steer was consumed' };
 }
 
 /** The events that tell a command's end. */
@@ -150,13 +153,14 @@ export function commandTerminal(
   end: CommandEnding,
   ending: Pick<RunEnding, 'status' | 'reason' | 'threadId' | 'turnId' | 'cancel' | 'facts'>,
 ): ServerEvent[] {
-  const missed = end.failureKind === 'steer-missed';
+  const missed = end.failureKind === STEER_MISSED;
   const { cancelRequestId: requestId, cancelEpoch: epoch } = command;
   const cancel = end.state !== 'cancelled' ? undefined : requestId === null ? ending.cancel : { requestId, epoch };
-  const terminal = commandTerminalEvent({ ...end, ...ending, cancel, terminalStatus: missed ? 'failed' : ending.status });
-  if (!missed) return [terminal];
-  const { id: commandId, targetCommandId } = command;
-  return [{ type: 'backend_status', payload: { phase: 'steer-missed', commandId, targetCommandId }, commandId }, terminal];
+  return [
+    ...(missed ? steerEvent('missed', command.id, command) : []),
+    ...(end.state === 'completed' ? steerEvent('consumed', command.id, command) : []),
+    commandTerminalEvent({ ...end, ...ending, cancel, terminalStatus: missed ? 'failed' : ending.status }),
+  ];
 }
 
 /** Every cancel request that is open under the run has been answered by its end. */

@@ -6,7 +6,6 @@ import {
   isFinalCommand,
   isFinalRun,
   newId,
-  NoReceivableTurn,
   normalizeJson,
   parseInput,
   requireIdentifier,
@@ -18,32 +17,32 @@ import {
   type JsonObject,
 } from '@runplane/contracts';
 import { emptySql, requireTenant, sql, type Sql, type Tx } from '@runplane/database';
-import { lockSession, titleOfTurn, writeTurnStarted, type SessionRow } from '@runplane/sessions';
+import { lockSession, titleOfTurn, writeTurnStarted, writeTurnSteered, type SessionRow } from '@runplane/sessions';
+import { assertReceivable, lockOpenTurn, noReceivableTurn } from './active-turn';
 import {
   findCommandOfRunByKey,
   findCommandOfSessionByKey,
   insertCommand,
-  lockOpenCommands,
   toCommand,
   type CommandRow,
   type NewCommand,
 } from './command.sql';
 import { assertSameContent } from './create-run';
-import { findIntent, insertIntent, lockOpenIntents, toIntent, type IntentRow } from './dispatch-intent.sql';
+import { findIntent, insertIntent, toIntent, type IntentRow } from './dispatch-intent.sql';
 import { requireCommand, requireLockedRun } from './require';
 import { appendServerEvents } from './run-event.sql';
-import type { RunKey, RunRow } from './run.sql';
-import { commandCreatedEvent, userMessageEvent } from './server-events';
+import { commandStream, type RunKey, type RunRow } from './run.sql';
+import { commandCreatedEvent, steerEvent, userMessageEvent } from './server-events';
 
 /**
  * Adds a command to an open run, and a dispatch intent when the command asks for one.
  *
- * Input     command: type `turn` (the session must have no open turn; key required), `steer` (for the run's open turn; key required) or a
- *           name of the caller's own; payload up to 1 MiB; idempotencyKey: per run, for turns and steers per session.
+ * Input     command: type `turn` (the session must have no open turn; key required), `steer` (for the run's open turn, as admitSteer; key
+ *           required) or a name of the caller's own; payload up to 1 MiB; idempotencyKey: per run, for turns and steers per session.
  * Returns   the command with its newest intent; `replayed: true` when the key was used before with the same content, also on an ended run.
- * Locks     run → commands → intents → session.   Writes: the same, run_events, outbox.
+ * Locks     run; for a turn or steer also run lease → commands → intents → session.   Writes: the same, run_events, outbox.
  * Errors    RunNotFound, RunClosed, RunCancelling, SessionBusy, NoReceivableTurn, IdempotencyKeyRequired, IdempotencyConflict.
- * Emits     user_message (turn and steer with text), command-created.
+ * Emits     user_message (turn and steer with text), command-created, steer-accepted.
  * Keeps     TURN-1, IDEM-1, LOG-2.   Source: the original's createCommand.
  */
 export async function createCommand(
@@ -61,18 +60,26 @@ export async function createCommand(
   const known = await findByKey(tx, run, wanted);
   if (known !== undefined) return replayOfCommand(tx, tenantId, known, wanted);
   assertRunTakesCommands(run);
-  const open = isConversational(wanted.type) ? await lockOpenCommands(tx, key) : [];
-  const target = wanted.type === 'steer' ? requireOpenTurn(run, open) : null;
-  if (isConversational(wanted.type)) await lockOpenIntents(tx, key); // the new intent is inserted behind the session's lock
+  const open = isConversational(wanted.type) ? await lockOpenTurn(tx, run) : undefined; // a new intent is inserted behind the session's lock
   const session =
     isConversational(wanted.type) && run.sessionId !== null ? await lockSession(tx, { tenantId, sessionId: run.sessionId }) : undefined;
   // The session's lock orders its keys: a twin in another run of the session has committed by now, or waits.
   const twin = session && (await findByKey(tx, run, wanted));
   if (twin !== undefined) return replayOfCommand(tx, tenantId, twin, wanted);
   if (wanted.type === 'turn' && session !== undefined) assertFree(session);
+  if (wanted.type === 'steer') {
+    if (open === undefined) throw noReceivableTurn('no-turn', { sessionId: run.sessionId, runId });
+    assertReceivable(open);
+  }
 
   const commandId = newId('cmd');
-  const row: NewCommand = { ...key, ...wanted, commandId, sessionId: run.sessionId, targetCommandId: target?.id ?? null };
+  const row: NewCommand = {
+    ...key,
+    ...wanted,
+    commandId,
+    sessionId: run.sessionId,
+    targetCommandId: wanted.type === 'steer' ? (open?.command.id ?? null) : null,
+  };
   const claimDeadlineMs =
     wanted.dispatch !== null && run.status === 'pending' ? (await requireTenant(tx, tenantId)).settings.claimDeadlineMs : null;
   await writeNewCommand(tx, row, { dispatch: wanted.dispatch, session, before: [], claimDeadlineMs });
@@ -147,12 +154,6 @@ export function runClosed(run: Pick<RunRow, 'id' | 'status' | 'failureKind'>): R
   return new RunClosed(`Run ${run.id} has ended (${run.status}).`, { runId: run.id, status: run.status, runFailureKind: run.failureKind });
 }
 
-function requireOpenTurn(run: RunRow, open: readonly CommandRow[]): CommandRow {
-  const turn = open.find((command) => command.type === 'turn');
-  if (turn === undefined) throw new NoReceivableTurn(`Run ${run.id} has no open turn that could take a steer.`, { runId: run.id });
-  return turn;
-}
-
 /** Turns and steers belong to a conversation: their keys are the session's, and they show in its state. */
 const isConversational = (type: string): boolean => type === 'turn' || type === 'steer';
 
@@ -177,7 +178,7 @@ function assertFree({ sessionId, activeRunId, activeCommandId }: SessionRow): vo
   });
 }
 
-/** Inserts a command of a locked or new run with its intent and events, and gives the session to it when it is a turn. */
+/** Inserts a command of a locked or new run with its intent and events; a turn gets the session, a steer shows there. */
 export async function writeNewCommand(
   tx: Tx,
   command: NewCommand,
@@ -192,11 +193,19 @@ export async function writeNewCommand(
   const { dispatch, session, before, claimDeadlineMs } = options;
   await insertCommand(tx, command);
   if (dispatch !== null) await writeNewIntent(tx, command, dispatch);
-  const events = [...before, ...userMessageEvent(command), commandCreatedEvent(command.commandId, command.type)];
+  const events = [
+    ...before,
+    ...userMessageEvent(command),
+    commandCreatedEvent(command.commandId, command.type),
+    ...steerEvent('accepted', command.commandId, command),
+  ];
   await appendServerEvents(tx, command, events, dispatch === null ? emptySql : claimDeadlineSet(claimDeadlineMs));
-  if (command.type !== 'turn' || session === undefined) return;
+  tx.changed(commandStream(command));
+  if (session === undefined) return;
   const { tenantId, runId, commandId } = command;
-  await writeTurnStarted(tx, { tenantId, sessionId: session.sessionId, runId, commandId, title: titleOfTurn(command.payload) });
+  const { sessionId } = session;
+  if (command.type === 'turn') await writeTurnStarted(tx, { tenantId, sessionId, runId, commandId, title: titleOfTurn(command.payload) });
+  else if (command.type === 'steer') await writeTurnSteered(tx, { tenantId, sessionId, runId, commandId });
 }
 
 /** Inserts the next intent of a command; the job's id is planned here, before anybody launches anything. */

@@ -2,7 +2,8 @@
 
 export { ackCommand } from './ack-command';
 export { acknowledgeCancel } from './acknowledge-cancel';
-export { admitTurn } from './admit-turn';
+export { admitSteer } from './admit-steer';
+export { admitTurn, type AdmitTurnInput } from './admit-turn';
 export { appendRunEvents } from './append-run-events';
 export { type ArchiveReceipt, type ArchiveSink } from './archive-sink';
 export { getBackend, listBackends, putBackend, registerBackends, updateBackendHealth } from './backends';
@@ -108,3 +109,4 @@ export { runStream, type RunKey } from './run.sql';
 export { createRuns } from './runs';
 export { getLatestSessionResourceRun, getSessionSummary } from './session-summary';
 export { cancelOverdueRunsOnce, failUnclaimedRunsOnce, sweepCancelDeadlinesOnce, sweepLostRunnersOnce, type Sweep } from './sweep';
+export { waitForCommands } from './wait-for-commands';

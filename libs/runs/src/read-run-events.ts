@@ -6,7 +6,7 @@ import {
   type RunResult,
   type RunState,
 } from '@runplane/contracts';
-import { executorOf, type At, type Db, type SqlExecutor, type Subscription } from '@runplane/database';
+import { executorOf, type At, type Db, type SqlExecutor, type Stream, type Subscription } from '@runplane/database';
 import { absentRun, requireEvents, requireRun } from './require';
 import { findLastAssistantMessage, findLogHead, readLog, sumUsage } from './run-event.sql';
 import { runStream, type RunKey } from './run.sql';
@@ -48,7 +48,7 @@ export interface Wait {
  * while it waits; an ended run is answered at once. Writes nothing.
  */
 export function waitForRunEvents(db: Db, request: ReadRunEvents & Wait): Promise<RunEventPage> {
-  return waitFor(db, request, async () => {
+  return waitFor(db, runStream(request), request, async () => {
     const page = await listRunEvents(db, request);
     return { value: page, done: page.events.length > 0 || page.terminalSeq !== null };
   });
@@ -82,7 +82,7 @@ async function requireAllEvents(on: SqlExecutor, key: RunKey): Promise<void> {
 /** The same, waiting up to `waitMs` for the run's end. */
 export async function waitForRunResult(db: Db, { tenantId, runId, ...wait }: RunKey & Wait): Promise<RunResult> {
   const key = { tenantId, runId };
-  await waitFor(db, { ...key, ...wait }, async () => {
+  await waitFor(db, runStream(key), wait, async () => {
     const head = await findLogHead(db.sql, key);
     if (head === undefined) throw await absentRun(db.sql, key);
     return { value: undefined, done: head.terminalSeq !== null };
@@ -90,13 +90,15 @@ export async function waitForRunResult(db: Db, { tenantId, runId, ...wait }: Run
   return getRunResult(db, key);
 }
 
-async function waitFor<T>(
+/** Looks until it is done or the time is over, after each change of the stream; the subscription stands before the first look. */
+export async function waitFor<T>(
   db: Db,
-  { tenantId, runId, waitMs, signal }: RunKey & Wait,
+  stream: Stream,
+  { waitMs, signal }: Wait,
   look: () => Promise<{ value: T; done: boolean }>,
 ): Promise<T> {
   const deadline = performance.now() + waitMs;
-  const subscription = db.hub.subscribe(runStream({ tenantId, runId }));
+  const subscription = db.hub.subscribe(stream);
   try {
     for (;;) {
       const { value, done } = await look();

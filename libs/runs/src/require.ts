@@ -1,5 +1,5 @@
-import { CommandNotFound, EventsPruned, RunDeleted, RunNotFound, SessionNotFound, type Run } from '@runplane/contracts';
-import type { SqlExecutor, Tx } from '@runplane/database';
+import { CommandNotFound, EventsPruned, isDomainError, RunDeleted, RunNotFound, SessionNotFound, type Run } from '@runplane/contracts';
+import { RestartTransaction, type SqlExecutor, type Tx } from '@runplane/database';
 import { lockSession, type SessionRow } from '@runplane/sessions';
 import { findCommand, lockCommand, type CommandKey, type CommandRow } from './command.sql';
 import { findTombstone } from './retention.sql';
@@ -60,4 +60,13 @@ export async function requireLockedSession(tx: Tx, tenantId: string, sessionId: 
   const session = await lockSession(tx, { tenantId, sessionId });
   if (session === undefined) throw new SessionNotFound(`There is no session ${sessionId}.`, { sessionId });
   return session;
+}
+
+/** Retention has removed what a key names between two looks at it: the key names nothing any more, and the call is a new one. */
+export const goneMeanwhile = (): RestartTransaction => new RestartTransaction('what this key has made has just been removed');
+
+export function restartIfGone<T>(answer: Promise<T>): Promise<T> {
+  return answer.catch((error: unknown) => {
+    throw isDomainError(error) && (error.code === 'run_deleted' || error.code === 'command_not_found') ? goneMeanwhile() : error;
+  });
 }

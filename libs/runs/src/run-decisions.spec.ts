@@ -1,10 +1,20 @@
-import { FINAL_RUN_STATES, RUN_STATES, TERMINAL_STATUSES, type IntentState, type RunState } from '@runplane/contracts';
 import {
+  BUSY_POLICIES,
+  COMMAND_STATES,
+  FINAL_RUN_STATES,
+  RUN_STATES,
+  TERMINAL_STATUSES,
+  type IntentState,
+  type RunState,
+} from '@runplane/contracts';
+import {
+  decideBusy,
   decideCancel,
   decideFinish,
   decideLostLaunch,
   decideLostRunner,
   decideStaleness,
+  decideSteer,
   decideWriter,
   failureKindOf,
   isCancelOverdue,
@@ -267,5 +277,79 @@ describe('the open turn of a session', () => {
     expect(decideStaleness(run('pending'), none, undefined, 1)).toEqual({ kind: 'live', staleInMs: 1 });
     expect(decideStaleness(run('pending'), none, undefined, 0)).toEqual({ kind: 'stale', why: 'never-claimed' });
     expect(decideStaleness(run('pending', { claimDeadlineInMs: 90 }), none, undefined, 0)).toEqual({ kind: 'live', staleInMs: 90 });
+  });
+});
+
+describe('a turn that finds its session with an open one', () => {
+  test.each([
+    ['of a claimed run', run('claimed'), live, { kind: 'busy', staleInMs: 1 }, 'interrupt'],
+    ['of a run that waits for its runner', run('pending', { claimDeadlineInMs: 90 }), none, { kind: 'busy', staleInMs: 90 }, 'interrupt'],
+    ['of a run that is being cancelled', run('cancelling', { cancelDeadlineInMs: 5 }), live, { kind: 'busy', staleInMs: 1 }, 'interrupt'],
+    ['of a run whose cancel is overdue', run('cancelling', { cancelDeadlineInMs: 0 }), live, { kind: 'busy', staleInMs: 1 }, 'end-cancel'],
+  ] as const)('%s does what its policy says', (_, facts, lease, busy, interrupt) => {
+    expect(decideBusy('reject', facts, lease, 'dispatched', null)).toEqual(busy);
+    expect(decideBusy('interrupt', facts, lease, 'dispatched', null)).toEqual({ kind: interrupt });
+    expect(decideBusy('steer', facts, lease, 'dispatched', null)).toEqual({ kind: 'steer' });
+  });
+
+  test.each(BUSY_POLICIES)('takes a stale one over, also under the policy %s', (policy) => {
+    for (const state of ['claimed', 'cancelling'] as const)
+      expect(decideBusy(policy, run(state), ended, 'dispatched', null)).toEqual({ kind: 'take-over', why: 'lease-ended' });
+    expect(decideBusy(policy, run('pending', { claimDeadlineInMs: 0 }), none, 'dispatched', null)).toEqual({
+      kind: 'take-over',
+      why: 'never-claimed',
+    });
+    expect(decideBusy(policy, run('pending'), none, 'failed', null)).toEqual({ kind: 'take-over', why: 'dispatch-ended' });
+  });
+});
+
+describe('a steer', () => {
+  const turn = { state: 'acknowledged', cancelRequestId: null } as const;
+  const refuse = (why: string): object => ({ kind: 'refuse', why });
+  const receive: object = { kind: 'receive' };
+  const finals = {
+    completed: refuse('turn-ended'),
+    failed: refuse('turn-ended'),
+    blocked: refuse('turn-ended'),
+    cancelled: refuse('turn-ended'),
+  };
+
+  test.each(everyState({ pending: receive, claimed: receive, cancelling: refuse('cancelling'), ...finals }))(
+    'for the turn of a %s run that is well: %j',
+    (state, decision) => {
+      expect(decideSteer(run(state), live, turn, 'dispatched')).toEqual(decision);
+    },
+  );
+
+  test.each(
+    everyState({
+      pending: refuse('no-runner-coming'),
+      claimed: refuse('runner-lost'),
+      cancelling: refuse('cancelling'),
+      ...finals,
+    }),
+  )('for the turn of a %s run whose runner is gone and whose dispatch has ended: %j', (state, decision) => {
+    for (const lease of [ended, none])
+      for (const intent of ['failed', 'cancelled', undefined]) expect(decideSteer(run(state), lease, turn, intent)).toEqual(decision);
+  });
+
+  test.each([
+    ['pending', 1, true],
+    ['dispatching', null, true],
+    ['retry', null, true],
+    ['dispatched', null, true],
+    ['dispatched', 0, false],
+    ['pending', 0, false],
+  ] as const)('waits for a runner whose dispatch is %s, with %s ms to its claim deadline: %s', (intent, claimDeadlineInMs, received) => {
+    const decision = decideSteer(run('pending', { claimDeadlineInMs }), none, turn, intent);
+    expect(decision).toEqual(received ? receive : refuse('no-runner-coming'));
+  });
+
+  test.each(COMMAND_STATES)('for a turn that is %s', (state) => {
+    const open = state === 'pending' || state === 'acknowledged';
+    expect(decideSteer(run('claimed'), live, { ...turn, state }, undefined)).toEqual(open ? receive : refuse('turn-ended'));
+    expect(decideSteer(run('claimed'), live, { state, cancelRequestId: 'cancel_1' }, undefined)).toEqual(
+      refuse(open ? 'cancelling' : 'turn-ended'),
+    );
   });
 });

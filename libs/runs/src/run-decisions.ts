@@ -1,4 +1,14 @@
-import { isFinalRun, isOpenIntent, type RunnerLostPolicy, type RunState, type TerminalStatus } from '@runplane/contracts';
+import {
+  isFinalCommand,
+  isFinalRun,
+  isOpenIntent,
+  type BusyPolicy,
+  type CommandState,
+  type NotReceivableReason,
+  type RunnerLostPolicy,
+  type RunState,
+  type TerminalStatus,
+} from '@runplane/contracts';
 import { isLive } from '@runplane/database';
 import type { Launch } from './dispatch-intent.sql';
 
@@ -135,4 +145,55 @@ export function decideStaleness(run: RunFacts, lease: LeaseFacts, intentState: s
   const isUndispatched = intentState === undefined && run.claimDeadlineInMs === null;
   if (isUndispatched && waitLeftMs !== null && waitLeftMs <= 0) return { kind: 'stale', why: 'never-claimed' };
   return { kind: 'live', staleInMs: isUndispatched ? waitLeftMs : run.claimDeadlineInMs };
+}
+
+export type BusyDecision =
+  /** Nobody works on the open turn: it ends, and the new one is admitted. */
+  | { kind: 'take-over'; why: Extract<Staleness, { kind: 'stale' }>['why'] }
+  | { kind: 'busy'; staleInMs: number | null }
+  /** Ask for the cancel of its run, or find it asked for. */
+  | { kind: 'interrupt' }
+  /** The time of a requested cancel is over: cut the holder off now, the sweeper may come later. */
+  | { kind: 'end-cancel' }
+  | { kind: 'steer' };
+
+/** What a new turn does with the open one of its session. A stale one is taken over under every policy: the session only looks busy. */
+export function decideBusy(
+  policy: BusyPolicy,
+  run: RunFacts,
+  lease: LeaseFacts,
+  intentState: string | undefined,
+  waitLeftMs: number | null,
+): BusyDecision {
+  const staleness = decideStaleness(run, lease, intentState, waitLeftMs);
+  if (staleness.kind === 'stale') return { kind: 'take-over', why: staleness.why };
+  switch (policy) {
+    case 'reject':
+      return { kind: 'busy', staleInMs: staleness.staleInMs };
+    case 'interrupt':
+      return { kind: isCancelOverdue(run) ? 'end-cancel' : 'interrupt' };
+    case 'steer':
+      return { kind: 'steer' };
+  }
+}
+
+/** The parts of a locked turn that a steer looks at. */
+export interface TurnFacts {
+  readonly state: CommandState;
+  readonly cancelRequestId: string | null;
+}
+
+export type SteerDecision = { kind: 'receive' } | { kind: 'refuse'; why: NotReceivableReason };
+
+/**
+ * Can the open turn take a steer? Only one that goes on, and that a runner has, or is about to have: a steer for any other would wait for
+ * its end to be missed.
+ */
+export function decideSteer(run: RunFacts, lease: LeaseFacts, turn: TurnFacts, intentState: string | undefined): SteerDecision {
+  const refuse = (why: NotReceivableReason): SteerDecision => ({ kind: 'refuse', why });
+  if (isFinalRun(run.status) || isFinalCommand(turn.state)) return refuse('turn-ended');
+  if (run.status === 'cancelling' || turn.cancelRequestId !== null) return refuse('cancelling');
+  if (run.status === 'claimed') return holds(lease) ? { kind: 'receive' } : refuse('runner-lost');
+  const isComing = intentState !== undefined && intentState !== 'failed' && intentState !== 'cancelled' && !isClaimOverdue(run);
+  return isComing ? { kind: 'receive' } : refuse('no-runner-coming');
 }

@@ -18,6 +18,8 @@ export interface RunKey {
 
 /** Under which name the hub's waiters know a run. */
 export const runStream = ({ tenantId, runId }: RunKey): Stream => `run:${tenantId}/${runId}`;
+/** And what its runner waits for: new commands, and that there will be none. Apart from the log, which the runner writes itself. */
+export const commandStream = ({ tenantId, runId }: RunKey): Stream => `commands:${tenantId}/${runId}`;
 
 const RunRow = z.object({
   tenantId: column.text,

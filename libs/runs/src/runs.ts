@@ -1,8 +1,10 @@
+import type { AdmissionOf, BusyPolicy } from '@runplane/contracts';
 import { eachInOwnTransaction, inTransaction, type Db } from '@runplane/database';
 import { ackCoalescer } from './ack-coalescer';
 import { ackCommand } from './ack-command';
 import { acknowledgeCancel } from './acknowledge-cancel';
-import { admitTurn } from './admit-turn';
+import { admitSteer } from './admit-steer';
+import { admitTurn, type AdmitTurnInput } from './admit-turn';
 import { cancelCommand } from './cancel-command';
 import { cancelRun } from './cancel-run';
 import { cancelSession } from './cancel-session';
@@ -28,7 +30,7 @@ export function createRuns(db: Db) {
     ...eachInOwnTransaction(db, {
       createRun,
       createCommand,
-      admitTurn,
+      admitSteer,
       cancelRun,
       cancelCommand,
       cancelSession,
@@ -37,6 +39,8 @@ export function createRuns(db: Db) {
       reserveRunnerSlot,
       confirmRunnerSlot,
     }),
+    admitTurn: <Policy extends BusyPolicy = 'reject'>(input: AdmitTurnInput<Policy>): Promise<AdmissionOf<Policy>> =>
+      inTransaction(db, (tx) => admitTurn(tx, input)),
     /** Those that arrive together share a transaction. */
     ackCommand: (input: Call<typeof ackCommand>) =>
       recordingRefusal(db, { ...input, source: 'command-ack' }, () =>

@@ -35,6 +35,18 @@ export function userMessageEvent(command: {
 export const commandCreatedEvent = (commandId: string, commandType: string): ServerEvent =>
   phase('command-created', { commandId, commandType });
 
+/**
+ * How far a steer has come: `accepted` by the server, `delivered` to the runner, `consumed` by its work, or `missed`, since its turn ended
+ * before. Beside the events that every command has; nothing for other commands.
+ */
+export function steerEvent(
+  step: 'accepted' | 'delivered' | 'consumed' | 'missed',
+  commandId: string,
+  { type, targetCommandId }: { type: string; targetCommandId: string | null },
+): ServerEvent[] {
+  return type === 'steer' ? [phase(`steer-${step}`, { commandId, targetCommandId })] : [];
+}
+
 export function commandTerminalEvent(
   end: CommandEnding & {
     terminalStatus: TerminalStatus;

@@ -32,6 +32,7 @@ export {
   writeThread,
   writeTurnEnded,
   writeTurnStarted,
+  writeTurnSteered,
   type SessionKey,
   type SessionRow,
 } from './session.sql';

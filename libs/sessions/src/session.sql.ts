@@ -187,6 +187,18 @@ export async function writeTurnStarted(
   );
 }
 
+/** Shows a steer of the session's open turn; the turn keeps the session. */
+export async function writeTurnSteered(
+  tx: Tx,
+  { tenantId, sessionId, runId, commandId }: SessionKey & { runId: string; commandId: string },
+): Promise<void> {
+  await one(
+    tx,
+    sql`UPDATE runplane.sessions SET last_run_id = ${runId}::text, last_command_id = ${commandId}::text, version = version + 1, ${touch(tx)}
+        WHERE tenant_id = ${tenantId}::text AND session_id = ${sessionId}::text AND active_run_id = ${runId}::text RETURNING 1 AS "done"`,
+  );
+}
+
 /** Notes on a locked session how far the feed has come with a run of it that does not hold it: its next run must not stand before that. */
 export async function writeFeedNumber(tx: Tx, { tenantId, sessionId }: SessionKey): Promise<void> {
   await one(

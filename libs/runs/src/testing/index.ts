@@ -15,7 +15,11 @@ type PlainRun = Omit<CreateRun, 'sessionRef'>;
 
 export const newRun = (over: Partial<PlainRun> = {}): PlainRun => ({ ...PLAIN_RUN, ...over });
 
-export const newTurn = (text = 'hello', over: Partial<AdmitTurn> = {}): AdmitTurn => ({ run: PLAIN_RUN, payload: { text }, ...over });
+export const newTurn = (text = 'hello', over: Partial<AdmitTurn<'reject'>> = {}): AdmitTurn<'reject'> => ({
+  run: PLAIN_RUN,
+  payload: { text },
+  ...over,
+});
 
 export const message = (text: string): NewRunEvent => ({ type: 'assistant_message', payload: { text } });
 
@@ -29,7 +33,7 @@ export async function aRun(db: Db, over: Partial<CreateRun> = {}): Promise<Run> 
   return run;
 }
 
-export async function aTurn(db: Db, sessionId = `s-${randomUUID()}`, over: Partial<AdmitTurn> = {}): Promise<AdmittedTurn> {
+export async function aTurn(db: Db, sessionId = `s-${randomUUID()}`, over: Partial<AdmitTurn<'reject'>> = {}): Promise<AdmittedTurn> {
   const turn = newTurn('hello', over);
   return inTransaction(db, (tx) => admitTurn(tx, { tenantId: TENANT, sessionId, turn, idempotencyKey: randomUUID() }));
 }
@@ -41,7 +45,11 @@ export async function aClaimedRun(db: Db, over: Partial<CreateRun> = {}): Promis
   return claimRun(db, { tenantId: TENANT, runId: run.id, runnerId: aRunner() });
 }
 
-export async function aClaimedTurn(db: Db, sessionId?: string, over: Partial<AdmitTurn> = {}): Promise<AdmittedTurn & { epoch: number }> {
+export async function aClaimedTurn(
+  db: Db,
+  sessionId?: string,
+  over: Partial<AdmitTurn<'reject'>> = {},
+): Promise<AdmittedTurn & { epoch: number }> {
   const turn = await aTurn(db, sessionId, over);
   const { epoch } = await claimRun(db, { tenantId: TENANT, runId: turn.run.id, runnerId: aRunner() });
   return { ...turn, epoch };

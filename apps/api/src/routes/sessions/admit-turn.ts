@@ -1,8 +1,11 @@
-import { AdmittedTurn, AdmitTurn, IdempotencyKeyRequired } from '@runplane/contracts';
+import { AdmittedSteer, AdmittedTurn, AdmitTurn, IdempotencyKeyRequired, InterruptingTurn } from '@runplane/contracts';
 import { inTransaction } from '@runplane/database';
 import { admitTurn } from '@runplane/runs';
+import { z } from 'zod';
 import type { Route } from '..';
 import { IdempotencyHeaders, SessionParams } from '../../http/schemas';
+
+const Admitted = z.discriminatedUnion('disposition', [AdmittedTurn, AdmittedSteer]);
 
 export const admitTurnRoute: Route = (app, { db }) => {
   app.route({
@@ -13,19 +16,21 @@ export const admitTurnRoute: Route = (app, { db }) => {
       operationId: 'admitTurn',
       summary: 'Start a turn in a session',
       description:
-        'Makes a run and its first command, and asks for a runner, together or not at all. Needs the header Idempotency-Key; repeat with the same key.',
+        'Makes a run and its first command, and asks for a runner, together or not at all. Needs the header Idempotency-Key; repeat with the same key. `busyPolicy` says what to do when the session has an open turn; with `interrupt` the answer is 202 until that turn has ended: repeat the call.',
       tags: ['sessions'],
       params: SessionParams,
       headers: IdempotencyHeaders,
       body: AdmitTurn,
-      response: { 200: AdmittedTurn, 201: AdmittedTurn },
+      response: { 200: Admitted, 201: Admitted, 202: InterruptingTurn },
     },
     handler: async (request, reply) => {
-      const { tenantId } = request.credential;
+      const { tenantId, keyId } = request.credential;
       const idempotencyKey = request.headers['idempotency-key'];
       if (idempotencyKey === undefined) throw new IdempotencyKeyRequired();
-      const turn = await inTransaction(db, (tx) => admitTurn(tx, { tenantId, ...request.params, turn: request.body, idempotencyKey }));
-      return reply.code(turn.replayed ? 200 : 201).send(turn);
+      const call = { tenantId, ...request.params, turn: request.body, idempotencyKey, requestedBy: keyId };
+      const admission = await inTransaction(db, (tx) => admitTurn(tx, call));
+      if (admission.disposition === 'interrupting') return reply.code(202).header('retry-after', 1).send(admission);
+      return reply.code(admission.replayed ? 200 : 201).send(admission);
     },
   });
 };

@@ -1,4 +1,5 @@
 import type { Route } from '..';
+import { admitSteerRoute } from './admit-steer';
 import { admitTurnRoute } from './admit-turn';
 import { explainSessionRoute } from './explain-session';
 import { cancelSessionRoute } from './cancel-session';
@@ -20,6 +21,7 @@ import { upsertSessionRoute } from './upsert-session';
 
 export const sessionRoutes: readonly Route[] = [
   admitTurnRoute,
+  admitSteerRoute,
   getSessionRoute,
   explainSessionRoute,
   listSessionTraceRoute,
