@@ -335,7 +335,10 @@ function onRun(
       return step(
         () => runs.cancelCommand({ tenantId, commandId: command.id, graceMs: 600_000, immediate: flag }),
         (model) => {
-          if (isOpen(command) && (flag || !isHeld(run) || run.ended)) model.closeCommand(run, command, 'cancelled');
+          if (!isOpen(command) || (isHeld(run) && !run.ended && !flag)) return 'done';
+          model.closeCommand(run, command, 'cancelled');
+          // The runner that a pending run waits for would find nothing to do.
+          if (run.status === 'pending' && !run.commands.some(isOpen)) model.close(run, 'cancelled');
           return 'done';
         },
       );
