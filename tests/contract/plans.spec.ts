@@ -1,5 +1,5 @@
 import pg from 'pg';
-import type { Db, Sql } from '@runplane/database';
+import type { Db, Sql, Tx } from '@runplane/database';
 import type { ListRuns } from '@runplane/contracts';
 import { openClient, useDatabase } from '@runplane/database/testing';
 import { readFeed } from '@runplane/outbox';
@@ -19,8 +19,17 @@ import {
   sweepLostRunnersOnce,
   sweepCancelDeadlinesOnce,
   failUnclaimedRunsOnce,
+  getLatestSessionResourceRun,
 } from '@runplane/runs';
 import { aClaimedRun, aRun, makeTenants, message, TENANT } from '@runplane/runs/testing';
+import {
+  leaseExpiredStorage,
+  listGcExpiredSessions,
+  listSessionChanges,
+  listSessions,
+  markSessionsRead,
+  type ListSessions,
+} from '@runplane/sessions';
 
 // Plans that cannot flip: each hot statement, as operations send it, on an empty store and on a filled one, planned for its parameters and for
 // any (a prepared statement may get either). What counts is how many pages it touches, whatever the size of the store.
@@ -106,9 +115,23 @@ interface Hot {
 
 let claimed: Awaited<ReturnType<typeof aClaimedRun>>;
 const claimedKey = () => ({ tenantId, runId: claimed.run.id });
-const deepest: { feed?: string | undefined } = {};
+const deepest: { feed?: string | undefined; changes?: string | undefined; sessions: Partial<Record<string, string>> } = { sessions: {} };
 const lateCursors = new Map<string, string>();
 const LISTS: (readonly [string, ListRuns, string])[] = [];
+
+/** Pages of sessions, from their middle on. `ann` has read everything up to lately, `bob` nothing, `eve` each session by itself. */
+const SESSION_LISTS: Record<string, { over: Omit<ListSessions, 'tenantId'>; index: string; pagesMax?: number; needsRows?: true }> = {
+  'sessions that have had a run': { over: { state: 'default' }, index: 'sessions_tenant_id_last_activity_at_session_id_idx' },
+  'all sessions': { over: { state: 'all', readerId: 'ann' }, index: 'sessions_tenant_id_last_activity_at_session_id_idx', pagesMax: 600 },
+  'idle sessions': { over: { state: 'idle' }, index: 'sessions_tenant_id_execution_state_last_activity_at_session_idx' },
+  'sessions of a profile': { over: { backendProfile: 'b1' }, index: 'sessions_tenant_id_last_activity_at_session_id_idx' },
+  'sessions unread by who has read nothing': {
+    over: { state: 'unread', readerId: 'bob' },
+    index: 'sessions_tenant_id_last_activity_at_session_id_idx',
+    pagesMax: 600,
+    needsRows: true,
+  },
+};
 
 const HOT: Record<string, Hot> = {
   'append run events': {
@@ -200,7 +223,65 @@ const HOT: Record<string, Hot> = {
     statement: /claim_deadline_at IS NOT NULL/,
     index: 'runs_claim_deadline_at_id_idx',
   },
+  ...sessionStatements(),
 };
+
+function sessionStatements(): Record<string, Hot> {
+  const pages = Object.entries(SESSION_LISTS).map(([name, { over, index, ...more }]): [string, Hot] => [
+    `read a late page of ${name}`,
+    {
+      call: (db) => listSessions(db, { tenantId, ...over, cursor: deepest.sessions[name] }),
+      statement: /scanTime/,
+      index,
+      ...more,
+    },
+  ]);
+  return {
+    ...Object.fromEntries(pages),
+    'count sessions changed since a reader has read all': {
+      call: (db) => listSessions(db, { tenantId, state: 'unread', readerId: 'ann' }),
+      statement: /count\(\*\)::int AS "n"/,
+      index: 'sessions_tenant_id_changed_tx_session_id_idx',
+    },
+    'read sessions unread by who has read nearly everything': {
+      call: (db) => listSessions(db, { tenantId, state: 'unread', readerId: 'ann' }),
+      statement: /WITH changed AS/,
+      index: 'sessions_tenant_id_changed_tx_session_id_idx',
+      pagesMax: 1_000,
+      needsRows: true,
+    },
+    'mark all sessions read': {
+      call: (db) => markSessionsRead(db, { tenantId, readerId: 'new', all: true }),
+      statement: /INSERT INTO runplane.session_readers/,
+      index: 'sessions_tenant_id_changed_tx_session_id_idx',
+    },
+    'mark some sessions read': {
+      call: (db) => markSessionsRead(db, { tenantId, readerId: 'new', sessionIds: ['s1', 's2', 's3'] }),
+      statement: /INSERT INTO runplane.session_read_cursors/,
+      index: 'sessions_pkey',
+      needsRows: true,
+    },
+    'read a page of changes of sessions': {
+      call: (db) => listSessionChanges(db, { tenantId, after: deepest.changes }),
+      statement: /feed_horizon/,
+      index: 'sessions_tenant_id_changed_tx_session_id_idx',
+    },
+    'lease expired storage': {
+      call: (db) => leaseExpiredStorage(db.sql as unknown as Tx, { owner: 'gc', leaseMs: 1_000, limit: 10, kinds: ['pvc', 'folder'] }),
+      statement: /SKIP LOCKED/,
+      index: 'sessions_storage_expiry',
+    },
+    'list expired storage': {
+      call: (db) => listGcExpiredSessions(db, {}),
+      statement: /isBusy/,
+      index: 'sessions_storage_expiry',
+    },
+    'find the resources of a session': {
+      call: (db) => getLatestSessionResourceRun(db, { tenantId, sessionId: 's7' }).catch(() => undefined),
+      statement: /resource_bundle_ref\) = 'object'/,
+    },
+  };
+}
 
 /** A page of each kind of list, also from its middle on. The filters fit one run of a hundred; each list has the index that it walks. */
 function lists(): Record<string, Hot> {
@@ -302,8 +383,14 @@ async function fill(): Promise<void> {
       values: [tenantId, ROWS, claimed.run.id].slice(0, Math.max(...[...text.matchAll(/\$(\d)/g)].map(([, n]) => Number(n)))),
     });
   await run(
-    `INSERT INTO runplane.sessions (tenant_id, session_id, project_id, backend_profile, partition_key, shard) SELECT $1, 's' || i, 'p', 'b', 'k', i % 32 FROM generate_series(1, $2::int) i`,
+    `INSERT INTO runplane.sessions (tenant_id, session_id, project_id, backend_profile, partition_key, shard, last_run_id, last_activity_at, changed_tx, last_tx, storage_kind, storage_pvc_name, expires_at)
+     SELECT $1, 's' || i, 'p' || i % 100, 'b' || i % 5, 'k', i % 32, 'r' || i, now() - i * interval '1 s', 100 + i / 10, 100 + i / 10, CASE WHEN i % 2 = 0 THEN 'pvc' ELSE 'none' END::runplane.storage_kind,
+       CASE WHEN i % 2 = 0 THEN 'v' END, CASE WHEN i % 2 = 0 THEN now() + (i - $2::int / 2) * interval '1 s' END FROM generate_series(1, $2::int) i`,
   );
+  await run(
+    `INSERT INTO runplane.session_read_cursors (tenant_id, session_id, reader_id, session_version) SELECT $1, 's' || i, 'eve', 1 FROM generate_series(1, $2::int) i`,
+  );
+  await run(`INSERT INTO runplane.session_readers (tenant_id, reader_id, read_tx) SELECT $1, 'ann', 100 + $2::int / 10 - 20`);
   await run(`INSERT INTO runplane.runs (tenant_id, id, project_id, session_id, workspace_ref, provider_id, backend_profile, execution_policy, input_hash, hash_version, status, failure_kind, claimed_by, claim_epoch,
       workspace_path, finished_at, max_attempts, on_runner_lost, partition_key, shard, updated_at, last_command_seq, last_event_seq, cancel_request_id, cancel_requested_at, cancel_reason, cancel_deadline_at, claim_deadline_at)
     SELECT $1, 'r' || i, 'p' || i % 100, 's' || i, '{}', 'd' || i % 10, 'b' || i % 5, '{}', 'h', 1, s.status::runplane.run_state,
@@ -341,4 +428,11 @@ async function fill(): Promise<void> {
   }
   const first = await readFeed(t.db.sql, { tenantId: undefined, limit: 200 });
   deepest.feed = first.cursor;
+  deepest.changes = (await listSessionChanges(t.db, { tenantId, limit: 200 })).cursor;
+  for (const [name, { over }] of Object.entries(SESSION_LISTS)) {
+    for (let page = 0; page < 10; page += 1) {
+      deepest.sessions[name] =
+        (await listSessions(t.db, { tenantId, ...over, cursor: deepest.sessions[name], limit: 200 })).cursor ?? undefined;
+    }
+  }
 }

@@ -1,6 +1,7 @@
 import type { SessionReadCursor } from '@runplane/contracts';
 import { column, oneRow, rows, sql, type Sql, type SqlExecutor } from '@runplane/database';
 import { z } from 'zod';
+import { changedSince } from './session-list.sql';
 
 const CursorRow = z.object({ sessionId: column.text, readerId: column.text, sessionVersion: column.int8, readAt: column.time });
 
@@ -34,7 +35,7 @@ export async function markAllRead(
   on: SqlExecutor,
   { tenantId, readerId }: { tenantId: string; readerId: string },
 ): Promise<{ readAt: string }> {
-  const recent = sql`s.tenant_id COLLATE "C" = ${tenantId}::text AND s.changed_tx >= (SELECT horizon FROM h)`;
+  const recent = sql`s.tenant_id COLLATE "C" = ${tenantId}::text AND ${changedSince(sql`>= (SELECT horizon FROM h)`)}`;
   return oneRow(
     on,
     z.object({ readAt: column.time }),

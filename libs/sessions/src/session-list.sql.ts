@@ -48,6 +48,12 @@ const readTx = (tenantId: string, readerId: string): Sql => sql`(SELECT coalesce
 const ownReadVersion = (readerId: string): Sql => sql`(SELECT c.session_version FROM runplane.session_read_cursors c
   WHERE c.tenant_id = s.tenant_id AND c.session_id = s.session_id AND c.reader_id = ${readerId}::text)`;
 
+/**
+ * Sessions that have changed behind or from a number that the planner does not know. It takes one open bound for a third of a table, and two for
+ * a narrow range, which this is: readers are near the end.
+ */
+export const changedSince = (bound: Sql): Sql => sql`s.changed_tx ${bound} AND s.changed_tx < 9223372036854775807`;
+
 const isUnread = (tenantId: string, readerId: string): Sql =>
   sql`(s.changed_tx > ${readTx(tenantId, readerId)} AND s.version > coalesce(${ownReadVersion(readerId)}, 0))`;
 
@@ -176,7 +182,7 @@ export async function countChangedSince(
     on,
     z.object({ n: column.int }),
     sql`SELECT count(*)::int AS "n" FROM (
-          SELECT FROM runplane.sessions s WHERE s.tenant_id COLLATE "C" = ${tenantId}::text AND s.changed_tx > ${readTx(tenantId, readerId)}
+          SELECT FROM runplane.sessions s WHERE s.tenant_id COLLATE "C" = ${tenantId}::text AND ${changedSince(sql`> ${readTx(tenantId, readerId)}`)}
           ORDER BY s.changed_tx, s.session_id LIMIT ${max}::int) changed`,
   );
   return n;
@@ -195,7 +201,7 @@ export async function listChangedPage(
     sql`
     WITH changed AS MATERIALIZED (
       SELECT s.* FROM runplane.sessions s
-      WHERE s.tenant_id COLLATE "C" = ${tenantId}::text AND s.changed_tx > ${readTx(tenantId, readerId)}
+      WHERE s.tenant_id COLLATE "C" = ${tenantId}::text AND ${changedSince(sql`> ${readTx(tenantId, readerId)}`)}
       ORDER BY s.changed_tx, s.session_id LIMIT ${scanRows}::int
     )
     SELECT ${columns(tenantId, readerId)} FROM changed s
