@@ -18,6 +18,10 @@ const reconciliation = (name) => ({ file: `${RUNS}/reconcile-runner-jobs.int.spe
 const lists = (name) => ({ file: `${RUNS}/list-runs.int.spec.ts`, name });
 const eventPages = (name) => ({ file: `${RUNS}/event-pages.int.spec.ts`, name });
 const access = (name) => ({ file: 'tests/contract/http-access.spec.ts', name });
+const sessionControl = (name) => ({ file: 'libs/sessions/src/session-control.int.spec.ts', name });
+const sessionRules = (name) => ({ file: 'libs/sessions/src/session-decisions.spec.ts', name });
+const storage = (name) => ({ file: `${RUNS}/session-storage.int.spec.ts`, name });
+const SESSIONS = 'libs/sessions/src';
 
 export const GUARDS = [
   // Epochs: whoever was replaced is refused (OWN-1).
@@ -679,6 +683,120 @@ export const GUARDS = [
     test: reconciliation(
       'only what runs on without a run is removed: not what is young, has ended, or has a run that is open or just over',
     ),
+  },
+
+  // Sessions: changes, marks, storage.
+  {
+    name: 'every move of a session’s version has the number of its change',
+    file: `${SESSIONS}/session.sql.ts`,
+    text: 'version = version + 1, changed_tx = greatest(changed_tx, ${feedTx})',
+    replacement: 'version = version + 1',
+    test: races('session-changes', 'shows a change that was numbered first and committed last'),
+  },
+  {
+    name: 'changes of sessions stay below the horizon',
+    file: `${SESSIONS}/session-list.sql.ts`,
+    text: 'AND s.changed_tx < (SELECT horizon FROM h) ${range}',
+    replacement: '${range}',
+    test: races('session-changes', 'shows a change that was numbered first and committed last'),
+  },
+  {
+    name: 'a session made by hand keeps its boundary',
+    file: `${SESSIONS}/upsert-session.ts`,
+    text: 'assertBoundary(stored, wanted);',
+    replacement: '',
+    test: sessionControl('keeps its boundary'),
+  },
+  {
+    name: 'a read mark never goes back',
+    file: `${SESSIONS}/read-cursor.sql.ts`,
+    text: 'session_version = greatest(c.session_version, excluded.session_version)',
+    replacement: 'session_version = excluded.session_version',
+    test: sessionControl('never go back'),
+  },
+  {
+    name: 'mark all read covers what stands above the horizon',
+    file: `${SESSIONS}/read-cursor.sql.ts`,
+    text: '>= (SELECT horizon FROM h)',
+    replacement: '< (SELECT horizon FROM h) AND false',
+    test: sessionControl('of all hold for what was committed, also behind a transaction that is open'),
+  },
+  {
+    name: 'a page of sessions goes on where its scan stopped',
+    file: `${SESSIONS}/list-sessions.ts`,
+    text: 'return { sessions, next: scannedTo };',
+    replacement: 'return { sessions, next: undefined };',
+    test: sessionControl('of a tenant with many changed sessions are read in the list’s own order, and bounded'),
+  },
+  {
+    name: 'storage is not claimed under an open turn',
+    file: `${SESSIONS}/session-storage.sql.ts`,
+    text: '<= (SELECT runplane.app_now()) AND active_run_id IS NULL',
+    replacement: '<= (SELECT runplane.app_now())',
+    test: sessionControl('is leased for deletion when it has expired and no turn is open'),
+  },
+  {
+    name: 'one collector deletes a storage at a time',
+    file: `${SESSIONS}/session-storage.sql.ts`,
+    text: 'AND (storage_lease_expires_at IS NULL OR storage_lease_expires_at <= (SELECT runplane.app_now()))',
+    replacement: '',
+    test: sessionControl('is leased for deletion when it has expired and no turn is open'),
+  },
+  {
+    name: 'storage is not claimed under any open run',
+    file: `${RUNS}/claim-expired-storage.ts`,
+    text: 'const busy = await listBusySessions(tx, claims);',
+    replacement: 'const busy: StorageClaim[] = [];',
+    test: storage('expired storage is not claimed while any run of the session is open'),
+  },
+  {
+    name: 'no turn starts while storage is being deleted',
+    file: `${RUNS}/admit-turn.ts`,
+    text: 'assertStorageFree(session);',
+    replacement: '',
+    test: races('session-changes', 'refuses the turn that waits for it'),
+  },
+  {
+    name: 'no run is made while storage is being deleted',
+    file: `${RUNS}/create-run.ts`,
+    text: 'assertStorageFree(await requireLockedSession(tx, tenantId, session.sessionId))',
+    replacement: 'await requireLockedSession(tx, tenantId, session.sessionId)',
+    test: storage('no run starts in a session while its storage is being deleted'),
+  },
+  {
+    name: 'a turn takes an ended deletion away',
+    file: `${SESSIONS}/session.sql.ts`,
+    text: 'title = coalesce(title, ${title}::text), ${takeStorageLease},',
+    replacement: 'title = coalesce(title, ${title}::text),',
+    test: storage('no run starts in a session while its storage is being deleted'),
+  },
+  {
+    name: 'a deletion is confirmed under its epoch alone',
+    file: `${SESSIONS}/session-decisions.ts`,
+    text: '&& session.storageLeaseEpoch === claim.epoch',
+    replacement: '',
+    test: sessionRules('a deletion is held by owner and epoch'),
+  },
+  {
+    name: 'a report that storage is gone names its version',
+    file: `${SESSIONS}/session-decisions.ts`,
+    text: 'return session.storageVersion === report.storageVersion && session.storageKind',
+    replacement: 'return session.storageKind',
+    test: sessionRules('of an older version of the same name'),
+  },
+  {
+    name: 'storage is not attached under a name that is being deleted',
+    file: `${SESSIONS}/session-storage.ts`,
+    text: 'assertStorageFree(session);',
+    replacement: '',
+    test: sessionControl('is not attached again under its name'),
+  },
+  {
+    name: 'a collector of folders follows no link out of the root',
+    file: `${RUNS}/folder-collector.ts`,
+    text: "throw new Error('a symbolic link leads out of the root');",
+    replacement: 'void realParent;',
+    test: storage('does not follow a link out of the tenant’s folder'),
   },
 
   // Transactions.

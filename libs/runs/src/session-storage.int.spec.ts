@@ -1,6 +1,6 @@
 import { inTransaction, sql } from '@runplane/database';
 import { useDatabase } from '@runplane/database/testing';
-import { createSessions, getSession, markSessionRead } from '@runplane/sessions';
+import { confirmStorageEvicted, createSessions, getSession, markSessionRead } from '@runplane/sessions';
 import { existsSync } from 'node:fs';
 import { mkdir, mkdtemp, readdir, rm, symlink, writeFile } from 'node:fs/promises';
 import os from 'node:os';
@@ -87,7 +87,7 @@ test('expired storage is not claimed while any run of the session is open, also 
 
 test('no run starts in a session while its storage is being deleted; one that starts after the lease takes the deletion away', async () => {
   await expiredSession('d1');
-  await claim();
+  const [held] = await claim();
   const admit = () => createRuns(t.db).admitTurn({ ...key('d1'), turn: newTurn(), idempotencyKey: 'k' });
   await expect(admit()).rejects.toMatchObject({
     code: 'storage_evicting',
@@ -97,6 +97,8 @@ test('no run starts in a session while its storage is being deleted; one that st
   await expect(aRun(t.db, { sessionRef: { sessionId: 'd1' } })).rejects.toMatchObject({ code: 'storage_evicting' });
   await t.db.sql.query(sql`UPDATE runplane.sessions SET storage_lease_expires_at = runplane.app_now() WHERE session_id = 'd1'`);
   expect(await admit()).toMatchObject({ disposition: 'created' });
+  if (held === undefined) throw new Error('no claim');
+  await expect(inTransaction(t.db, (tx) => confirmStorageEvicted(tx, held))).rejects.toMatchObject({ code: 'storage_changed' });
   expect(await getSession(t.db, key('d1'))).toMatchObject({ storage: { kind: 'folder', version: 1 } });
 });
 
