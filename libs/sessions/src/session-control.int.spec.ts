@@ -205,6 +205,7 @@ describe('read marks', () => {
   });
 
   test('never go back', async () => {
+    await mark({ sessionIds: ['r1'] });
     await t.db.pool.query(`UPDATE runplane.session_read_cursors SET session_version = 99 WHERE reader_id = 'bob' AND session_id = 'r1'`);
     expect(await mark({ sessionIds: ['r1'] })).toMatchObject({ cursors: [{ sessionVersion: 99 }] });
   });
