@@ -1,6 +1,6 @@
 import pg from 'pg';
 import type { Db, Sql, Tx } from '@runplane/database';
-import type { ListRuns } from '@runplane/contracts';
+import { CLAIM_LEASE_MS_MAX, type ListRuns } from '@runplane/contracts';
 import { openClient, useDatabase } from '@runplane/database/testing';
 import { readFeed } from '@runplane/outbox';
 import {
@@ -145,12 +145,12 @@ const HOT: Record<string, Hot> = {
     index: 'runs_pkey',
   },
   'renew a lease': {
-    call: (db) => heartbeat(db, { ...claimedKey(), epoch: claimed.epoch }),
+    call: (db) => heartbeat(db, { ...claimedKey(), epoch: claimed.epoch, leaseMs: CLAIM_LEASE_MS_MAX }),
     statement: /UPDATE runplane.run_leases/,
     index: 'run_leases_pkey',
   },
   'tell a runner its news': {
-    call: (db) => heartbeat(db, { ...claimedKey(), epoch: claimed.epoch }),
+    call: (db) => heartbeat(db, { ...claimedKey(), epoch: claimed.epoch, leaseMs: CLAIM_LEASE_MS_MAX }),
     statement: /cancelledCommands/,
     index: 'commands_tenant_id_run_id_seq_key',
   },
@@ -346,6 +346,7 @@ const PLANNING = [
 beforeAll(async () => {
   await makeTenants(t.db);
   claimed = await aClaimedRun(t.db);
+  await heartbeat(t.db, { ...claimedKey(), epoch: claimed.epoch, leaseMs: CLAIM_LEASE_MS_MAX }); // longer than this file takes
 });
 
 describe('on an empty store', () => {
