@@ -122,6 +122,19 @@ describe('a backend with a capacity', () => {
     expect(launched.filter((id) => id === run.id)).toHaveLength(2);
   });
 
+  test('with one place: two requeued runs do not wait for each other', async () => {
+    await backend('pair', 2);
+    const pair = [await dispatched('pair', { onRunnerLost: 'requeue' }), await dispatched('pair', { onRunnerLost: 'requeue' })];
+    expect(await dispatch('d1')).toMatchObject({ launched: 2 });
+    for (const { run } of pair) {
+      await claimRun(t.db, { ...keyOf(run), runnerId: `lost-${run.id}` });
+      await endLease(t.db, run.id);
+    }
+    expect(await sweepLostRunnersOnce(t.db)).toMatchObject({ changed: 2 });
+    await backend('pair', 1);
+    expect(await dispatch('d1')).toMatchObject({ launched: 1, waiting: 1 });
+  });
+
   test('has the place back at once when a launch fails, and launches nothing with a capacity of none', async () => {
     await backend('fragile', 1);
     const failing: Launcher = { kind: 'test', launch: () => Promise.reject(new LaunchFailed('no', { permanent: true })) };
