@@ -1,4 +1,5 @@
 import {
+  admitSteer,
   admitTurn,
   appendRunEvents,
   cancelOverdueRunsOnce,
@@ -68,6 +69,7 @@ function callsOf(db: Db) {
     ({ runId }) => runs.cancelRun({ tenantId, runId, graceMs: 0, immediate: Math.random() < 0.3 }),
     ({ commandId }) => runs.cancelCommand({ tenantId, commandId, graceMs: 0 }),
     ({ sessionId }) => alone((tx) => cancelSession(tx, { tenantId, sessionId, graceMs: 0 })),
+    ({ sessionId }) => alone((tx) => admitSteer(tx, { tenantId, sessionId, steer: { payload: { text: 's' } }, idempotencyKey: newKey() })),
     ({ runId, epoch }) => runs.acknowledgeCancel({ tenantId, runId, epoch, stage: 'delivered' }),
     ({ runId }) => {
       const command = { type: pick(['turn', 'steer', 'note']), payload: { text: 't' }, dispatch: pick([{}, null]) };
@@ -83,7 +85,10 @@ function callsOf(db: Db) {
   ];
   const anywhere: readonly (() => Promise<unknown>)[] = [
     ...[pick(['fail', 'requeue'] as const), 'requeue' as const].map((onRunnerLost) => () => {
-      const turn = newTurn('hello', { run: newRun({ onRunnerLost, maxDurationMs: 1_000 }) });
+      const turn = {
+        ...newTurn('hello', { run: newRun({ onRunnerLost, maxDurationMs: 1_000 }) }),
+        busyPolicy: pick(['reject', 'interrupt', 'steer'] as const),
+      };
       return alone((tx) => admitTurn(tx, { tenantId, sessionId: pick(SESSIONS), turn, idempotencyKey: newKey() }));
     }),
     () => sweepLostRunnersOnce(db),
@@ -134,7 +139,7 @@ test(
     if (CHAOS_MS > 10_000) console.log(Object.fromEntries([...seen].sort((a, b) => b[1] - a[1])));
     expect([...seen.keys()].filter((what) => what !== 'done' && !DOCUMENTED_REFUSALS.has(what))).toEqual([]);
     expect(failures).toEqual([]);
-    expect(seen.get('done')).toBeGreaterThan(50);
+    expect(seen.get('done')).toBeGreaterThan(20);
   },
   CHAOS_MS + 60_000,
 );
