@@ -1,0 +1,71 @@
+import * as database from '@runplane/database';
+import * as outbox from '@runplane/outbox';
+import * as runs from '@runplane/runs';
+import * as sessions from '@runplane/sessions';
+import { readdirSync, readFileSync } from 'node:fs';
+import path from 'node:path';
+
+// docs/coverage-*.md say where each operation of the replaced stores lives and which test keeps its promise. What they name exists.
+
+const root = path.resolve(__dirname, '../..');
+const DOORS: Record<string, object> = { database, outbox, runs, sessions };
+const HEADER = '| Operation | Ours | Its promise, and the test of it |';
+
+interface Row {
+  readonly operation: string;
+  readonly ours: string;
+  readonly test: string;
+}
+
+function rowsOf(file: string): Row[] {
+  const lines = readFileSync(path.join(root, 'docs', file), 'utf8').split('\n');
+  const tables = lines.flatMap((line, at) => (line === HEADER ? [at] : []));
+  return tables.flatMap((at) => {
+    const end = lines.findIndex((line, index) => index > at && !line.startsWith('|'));
+    return lines.slice(at + 2, end === -1 ? undefined : end).map((line) => {
+      const [operation = '', ours = '', test = ''] = line.split(/(?<!\\)\|/).slice(1, -1).map((cell) => cell.trim()); // prettier-ignore
+      return { operation, ours, test };
+    });
+  });
+}
+
+const files = readdirSync(path.join(root, 'docs')).filter((name) => /^coverage-.*\.md$/.test(name));
+
+test('there are tables to read', () => {
+  expect(files).toContain('coverage-runs.md');
+});
+
+describe.each(files)('%s', (file) => {
+  const rows = rowsOf(file);
+
+  test('has no empty cell and names each operation once', () => {
+    expect(rows.length).toBeGreaterThan(0);
+    expect(rows.filter((row) => Object.values(row).some((cell) => cell === ''))).toEqual([]);
+    expect(new Set(rows.map(({ operation }) => operation)).size).toBe(rows.length);
+  });
+
+  test('names exports that the doors have', () => {
+    const named = rows.flatMap(({ ours }) => [...ours.matchAll(/`(\w+)\.(\w+)`/g)].map(([, door = '', name = '']) => ({ door, name })));
+    expect(named.length).toBeGreaterThanOrEqual(rows.length);
+    expect(named.filter(({ door, name }) => !(name in (DOORS[door] ?? {})))).toEqual([]);
+  });
+
+  test('names tests that exist', () => {
+    const links = rows.flatMap(({ operation, test: cell }) => {
+      const found = [...cell.matchAll(/\[([^\]]+)\]\(\.\.\/([^)]+)\)/g)].map(([, title = '', at = '']) => ({ operation, title, at }));
+      return found.length > 0 ? found : [{ operation, title: 'no test named', at: '' }];
+    });
+    expect(links.filter(({ title, at }) => !hasTitle(at, title))).toEqual([]);
+  });
+});
+
+const texts = new Map<string, string>();
+
+function hasTitle(file: string, title: string): boolean {
+  if (!file.endsWith('.spec.ts')) return false;
+  const text = texts.get(file) ?? readFileSync(path.join(root, file), 'utf8');
+  texts.set(file, text);
+  return ["'", '`', '"'].some(
+    (quote) => text.includes(`${quote}${title.replaceAll("'", "\\'")}${quote}`) || text.includes(`${quote}${title}${quote}`),
+  );
+}
