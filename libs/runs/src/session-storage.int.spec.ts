@@ -106,6 +106,7 @@ describe('the collector of folders', () => {
   let root = '';
   beforeAll(async () => {
     root = await mkdtemp(path.join(os.tmpdir(), 'storage-'));
+    await mkdir(folder('kept'), { recursive: true });
   });
   afterAll(() => rm(root, { recursive: true, force: true }));
   /** What fails is told to the operator, too. */
@@ -122,7 +123,6 @@ describe('the collector of folders', () => {
     for (const id of ['e1', 'e2']) await expiredSession(id);
     await mkdir(folder('e1', 'sub'), { recursive: true });
     await writeFile(folder('e1', 'sub', 'file'), 'x');
-    await mkdir(folder('kept'));
     await mkdir(path.join(root, '.deleting', 'left'), { recursive: true });
 
     expect(await collect()).toEqual({ changed: 2, failed: 0 });
