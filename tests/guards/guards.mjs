@@ -193,8 +193,8 @@ export const GUARDS = [
   {
     name: 'a read looks at the tenant',
     file: `${RUNS}/run.sql.ts`,
-    text: 'FROM runplane.runs r WHERE r.tenant_id = ${tenantId}::text AND r.id = ${runId}::text`',
-    replacement: 'FROM runplane.runs r WHERE ${tenantId}::text IS NOT NULL AND r.id = ${runId}::text`',
+    text: 'return findRunWhere(on, sql`r.tenant_id = ${tenantId}::text AND r.id = ${runId}::text`);',
+    replacement: 'return findRunWhere(on, sql`${tenantId}::text IS NOT NULL AND r.id = ${runId}::text`);',
     test: runLife('of another tenant is not found'),
   },
   {
@@ -412,17 +412,18 @@ export const GUARDS = [
   {
     name: 'the locks of a takeover come before the session’s',
     file: `${RUNS}/admit-turn.ts`,
-    text: 'const active = await lockActiveTurn(tx, wanted);',
-    replacement: 'await requireLockedSession(tx, tenantId, sessionId); const active = await lockActiveTurn(tx, wanted);',
+    text: 'const active = await lockActiveTurn(tx, await findSession(tx, { tenantId, sessionId }));',
+    replacement:
+      'await requireLockedSession(tx, tenantId, sessionId); const active = await lockActiveTurn(tx, await findSession(tx, { tenantId, sessionId }));',
     test: races('lock-order', 'admitTurn that takes over takes its locks in order'),
   },
 
   // One open turn (TURN-1).
   {
     name: 'an admission starts over when the active turn changed',
-    file: `${RUNS}/admit-turn.ts`,
-    text: 'if (session.activeRunId !== (active?.run.id ?? null) || session.activeCommandId !== (active?.command.id ?? null)) {',
-    replacement: 'if (session.sessionId === "") {',
+    file: `${RUNS}/active-turn.ts`,
+    text: 'if (session.activeRunId === (active?.run.id ?? null) && session.activeCommandId === (active?.command.id ?? null)) return;',
+    replacement: 'return;',
     test: races('admission', 'two turns at once in a free session with two keys'),
   },
   {
@@ -442,8 +443,8 @@ export const GUARDS = [
   {
     name: 'only its own end takes the active pair from a turn',
     file: 'libs/sessions/src/session.sql.ts',
-    text: 'AND session_id = ${sessionId}::text AND active_run_id = ${runId}::text',
-    replacement: 'AND session_id = ${sessionId}::text AND active_run_id IS NOT NULL',
+    text: 'AND active_run_id = ${runId}::text AND (${commandId}::text IS NULL',
+    replacement: 'AND active_run_id IS NOT NULL AND (${commandId}::text IS NULL',
     test: sessions('is taken from a turn only by its own end'),
   },
   {

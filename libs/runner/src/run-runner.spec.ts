@@ -32,7 +32,7 @@ class FakeApi {
   fault: (call: Call, moment: 'before' | 'after') => Answer | Promise<Answer> = () => undefined;
 
   readonly fetch = async (input: string | URL | Request, init?: RequestInit): Promise<Response> => {
-    const { pathname, searchParams } = new URL(input as string);
+    const { pathname, searchParams } = new URL(input instanceof Request ? input.url : input);
     const path = pathname.replace('/v1/runs/run_1/', '');
     if (path === 'commands') return this.waitForCommands(Number(searchParams.get('after')), init?.signal);
     const call: Call = { path, body: JSON.parse(init?.body as string) };
@@ -436,7 +436,9 @@ describe('steers', () => {
   it('arrive by heartbeat where nobody answers the wait', async () => {
     const { fetch } = api;
     const refusing = async (input: string | URL | Request, init?: RequestInit) =>
-      String(input).includes('/commands?') ? problem(400, 'invalid_request') : fetch(input, init);
+      new URL(input instanceof Request ? input.url : input).pathname.endsWith('/commands')
+        ? problem(400, 'invalid_request')
+        : fetch(input, init);
     const client = createClient({ url: 'http://api', apiKey: 'k', fetch: refusing });
     await run(
       async ({ commands }) => {
