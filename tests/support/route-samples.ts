@@ -124,6 +124,7 @@ export const ROUTE_SAMPLES: Readonly<Record<string, RouteSample>> = {
   'GET /v1/backends': { foreign: 'own' },
   'PUT /v1/backends/:profile': { body: () => ({ health: { status: 'ready' } }), foreign: 'own' },
   'GET /v1/feed': { foreign: 'own' },
+  'POST /v1/admin/retention': { body: () => ({ dryRun: true, policy: { runsDays: 1 } }), foreign: 'own' },
   'GET /v1/health': { foreign: 'own' },
   'GET /v1/migrations': { foreign: 'own' },
   'GET /v1/dispatch': { foreign: 'own' },

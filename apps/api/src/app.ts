@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { HTTP_BODY_BYTES_MAX, ShuttingDown } from '@runplane/contracts';
 import type { Db } from '@runplane/database';
 import { feedProbe } from '@runplane/outbox';
-import { registerRunProbes } from '@runplane/runs';
+import { registerRunProbes, type ArchiveSink } from '@runplane/runs';
 import Fastify, { LogController, type FastifyInstance, type FastifyReply, type RawServerDefault } from 'fastify';
 import { serializerCompiler, validatorCompiler, type ZodTypeProvider } from 'fastify-type-provider-zod';
 import type { IncomingMessage, ServerResponse } from 'node:http';
@@ -28,6 +28,8 @@ export interface AppDeps {
   readonly processMetrics?: boolean | undefined;
   /** The migrations that this program needs; the repository's own when absent. */
   readonly migrationsDir?: string | undefined;
+  /** What the background loops archive to, for the preview of what they would remove. */
+  readonly archive?: ArchiveSink | undefined;
 }
 
 export type App = FastifyInstance<RawServerDefault, IncomingMessage, ServerResponse, FastifyBaseLogger, ZodTypeProvider>;
@@ -39,6 +41,7 @@ export interface RouteDeps {
   readonly loops: () => readonly Loop[];
   readonly readMetrics: () => Promise<{ contentType: string; text: string }>;
   readonly migrationsDir: string | undefined;
+  readonly archive: ArchiveSink | undefined;
 }
 
 const WAITERS_MAX = 10_000;
@@ -83,7 +86,7 @@ export async function buildApp(deps: AppDeps): Promise<App> {
   authenticate(app, credentials);
   await describeApi(app);
   const readMetrics = async () => ({ contentType: registry.contentType, text: await registry.metrics() });
-  registerRoutes(app, { db, waiters, loops, readMetrics, migrationsDir: deps.migrationsDir });
+  registerRoutes(app, { db, waiters, loops, readMetrics, migrationsDir: deps.migrationsDir, archive: deps.archive });
   return app;
 }
 

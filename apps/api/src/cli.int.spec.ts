@@ -1,4 +1,8 @@
+import { mkdtemp, rm } from 'node:fs/promises';
+import os from 'node:os';
+import path from 'node:path';
 import { useDatabase } from '@runplane/database/testing';
+import { createRuns, getRun } from '@runplane/runs';
 import { runCli } from './cli';
 import { Terminal } from './cli/terminal';
 
@@ -56,7 +60,46 @@ describe('the command line', () => {
     expect((await runplane('tenants', 'list')).stdout).toMatch(/^acme /);
   });
 
+  test('shows and changes how long a tenant keeps what has ended; says what would go, removes it, and reads a copy', async () => {
+    await runplane('tenants', 'create', 'old');
+    const archiveDir = await mkdtemp(path.join(os.tmpdir(), 'archive-'));
+    const { run } = await createRuns(database.db).createRun({ tenantId: 'old', run: { projectId: 'p', backendProfile: 'b' } });
+    await createRuns(database.db).cancelRun({ tenantId: 'old', runId: run.id });
+    await database.db.pool.query(`UPDATE runplane.runs SET finished_at = finished_at - interval '40 days' WHERE id = $1`, [run.id]);
+    const retention = (...args: string[]) => runplane('retention', '--tenant', 'old', '--archive-dir', archiveDir, ...args);
+
+    expect((await runplane('tenants', 'retention', 'old')).stdout).toMatch(/runsDays +for ever/);
+    expect((await retention('--dry-run')).stdout).toBe('Nothing would go.\n');
+    expect((await retention('--dry-run', '--runs-days', '41')).stdout).toBe('Nothing would go.\n');
+    const set = await runplane('tenants', 'retention', 'old', '--runs-days', '30', '--runners-days', '7');
+    expect(set.stdout).toMatch(/runsDays +30 days[^]*runnersDays +7 days[^]*archive +a copy first/);
+    expect((await retention('--dry-run')).stdout).toMatch(/old +runs +1 +1 runs, 5 events, 1 cancelRequests/);
+    const withoutCopy = await runplane('retention', '--tenant', 'old');
+    expect([withoutCopy.code, withoutCopy.stdout]).toEqual([1, expect.stringContaining('wants copies: set RUNPLANE_ARCHIVE_DIR')]);
+    expect(await retention()).toMatchObject({ code: 0, stdout: expect.stringMatching(/old +runs +1/) });
+    const gone = await getRun(database.db, { tenantId: 'old', runId: run.id }).catch((error: unknown) => error);
+    expect(gone).toMatchObject({ code: 'run_deleted' });
+    const { archiveKey } = (gone as { data: { archiveKey: string } }).data;
+    const copy = await runplane('archive', 'read', archiveKey, '--archive-dir', archiveDir);
+    const lines = copy.stdout
+      .trim()
+      .split('\n')
+      .map((line) => JSON.parse(line) as { kind: string });
+    expect(lines.map(({ kind }) => kind)).toEqual([
+      'header',
+      'run',
+      'cancel-request',
+      ...Array.from({ length: 5 }, () => 'event'),
+      'manifest',
+    ]);
+    await rm(archiveDir, { recursive: true });
+  });
+
   test.each([
+    [['retention', '--runs-days', '30'], 2, '--tenant'],
+    [['tenants', 'retention', 'acme', '--runs-days', '0'], 2, 'keep'],
+    [['retention', '--kind', 'everything'], 2, 'run-events'],
+    [['archive', 'read', '../etc/passwd', '--archive-dir', '.'], 1, 'no archive'],
     [['keys', 'create', '--tenant', 'nobody', '--name', 'x', '--scope', 'admin'], 1, 'runplane tenants create nobody'],
     [['keys', 'revoke', 'key_none'], 1, 'runplane keys list'],
     [['tenants', 'create', 'a/b'], 1, 'a tenant id has'],

@@ -20,6 +20,8 @@ export const Environment = z.object({
   RUNPLANE_WORKSPACE_ROOT: z.string().min(1).optional(),
   RUNPLANE_KUBECONFIG: z.string().min(1).optional(),
   RUNPLANE_STORAGE_ROOT: z.string().min(1).optional(),
+  RUNPLANE_ARCHIVE_DIR: z.string().min(1).optional(),
+  RUNPLANE_RETENTION: onOff.default(true),
   RUNPLANE_DISPATCH: onOff.default(true),
   RUNPLANE_MIGRATE: onOff.default(true),
   RUNPLANE_POOL_MAX: count(2, 500).default(10),
@@ -46,6 +48,10 @@ export interface Config {
   readonly kubeconfig: string | undefined;
   /** Where session storage of kind `folder` lies; absent: this process deletes none. */
   readonly storageRoot: string | undefined;
+  /** Where copies of removed runs go; absent: nothing of a tenant that wants copies is removed. */
+  readonly archiveDir: string | undefined;
+  /** Whether this process removes by age what tenants have said. */
+  readonly retention: boolean;
   readonly dispatch: boolean;
   readonly migrate: boolean;
   readonly poolMax: number;
@@ -82,6 +88,8 @@ export async function readConfig(env: NodeJS.ProcessEnv): Promise<Config> {
     workspaceRoot: path.resolve(variables.RUNPLANE_WORKSPACE_ROOT ?? path.join(dataDir, 'workspaces')),
     kubeconfig: variables.RUNPLANE_KUBECONFIG,
     storageRoot: variables.RUNPLANE_STORAGE_ROOT === undefined ? undefined : path.resolve(variables.RUNPLANE_STORAGE_ROOT),
+    archiveDir: variables.RUNPLANE_ARCHIVE_DIR === undefined ? undefined : path.resolve(variables.RUNPLANE_ARCHIVE_DIR),
+    retention: variables.RUNPLANE_RETENTION,
     dispatch: variables.RUNPLANE_DISPATCH,
     migrate: variables.RUNPLANE_MIGRATE,
     poolMax: variables.RUNPLANE_POOL_MAX,

@@ -4,6 +4,7 @@ import path from 'node:path';
 import { newId, SCOPES } from '@runplane/contracts';
 import { checkStore, ensureTenant, listTenants, migrate, openDb, startEmbeddedPostgres, type Db } from '@runplane/database';
 import {
+  createFolderArchive,
   createFolderCollector,
   createKubernetesLauncher,
   createLauncherByProfile,
@@ -70,7 +71,16 @@ export async function serve({
     const credentials = new Credentials(db);
     const loops: Loop[] = [];
     const stopping = new AbortController();
-    const app = await buildApp({ db, credentials, logger, loops: () => loops, waitersMax: config.waitersMax, processMetrics: true });
+    const archive = config.archiveDir === undefined ? undefined : createFolderArchive({ dir: config.archiveDir });
+    const app = await buildApp({
+      db,
+      credentials,
+      logger,
+      archive,
+      loops: () => loops,
+      waitersMax: config.waitersMax,
+      processMetrics: true,
+    });
     log.app = app;
     await db.hub.start();
     // Both at once: no further claims, and nobody waits for a pass that is still busy with a launch.
@@ -84,7 +94,17 @@ export async function serve({
     const launch = { config, db, storeId, apiUrl: publicUrl, signal: stopping.signal, log: (line: string) => app.log.info(line) };
     const dispatch = launcher ?? (config.dispatch ? await launcherOf(launch) : undefined);
     const collector = config.storageRoot === undefined ? undefined : createFolderCollector({ root: config.storageRoot });
-    loops.push(...startLoops({ db, credentials, launcher: dispatch, collector, owner: newOwner(), onError: loopErrors(app) }));
+    loops.push(
+      ...startLoops({
+        db,
+        credentials,
+        launcher: dispatch,
+        collector,
+        retention: config.retention ? { archive } : 'off',
+        owner: newOwner(),
+        onError: loopErrors(app),
+      }),
+    );
     return { url: publicUrl, db, firstKey, close: closeAll };
   } catch (error) {
     await closeAll().catch(() => undefined);

@@ -49,7 +49,9 @@ import {
   type ListSessionEvents,
   newId,
   type Outcome,
+  type PreviewRetention,
   type RegisterRunner,
+  RetentionPreview,
   Run,
   RUN_LIST_ROWS_MAX,
   type RunEvent,
@@ -347,6 +349,10 @@ export function createClient(options: ClientOptions) {
         cursor = page.cursor;
       }
     },
+
+    /** What retention would remove of the tenant, by its own policy or the one given; removes nothing. */
+    previewRetention: (preview: Omit<PreviewRetention, 'dryRun'> = {}, o?: CallOptions): Promise<RetentionPreview> =>
+      post('/admin/retention', { dryRun: true, ...preview }, RetentionPreview, o),
 
     registerRunner: (
       runner: RegisterRunner,

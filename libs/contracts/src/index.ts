@@ -15,6 +15,7 @@ export * from './partition';
 export * from './process-job';
 export * from './redact';
 export * from './resources';
+export * from './retention-resources';
 export * from './runner-resources';
 export * from './run-lists';
 export * from './session-resources';

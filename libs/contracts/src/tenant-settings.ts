@@ -9,23 +9,35 @@ import {
 } from './limits';
 import { RUNNER_LOST_POLICIES } from './states';
 
-const days = z.int().min(1).max(RETENTION_DAYS_MAX).nullable().default(null);
+const days = z.int().min(1).max(RETENTION_DAYS_MAX).nullable();
+
+const retention = {
+  runsDays: days.meta({ description: 'Ended runs with everything under them, from their end' }),
+  eventsDays: days.meta({ description: 'The events of ended runs, from the end; the runs themselves stay' }),
+  intentsDays: days.meta({ description: 'Finished dispatch intents of ended runs, from their finish' }),
+  cancelRequestsDays: days.meta({ description: 'Cancel requests that have been answered, from the answer' }),
+  runnersDays: days.meta({ description: 'Runners that are silent, from when they were last seen' }),
+  archive: z
+    .boolean()
+    .meta({ description: 'Runs and events are removed only when a copy has been archived and read back; false: without a copy' }),
+};
 
 /** How long what has ended is kept, in days of the database's clock; null: for ever. */
 export const RetentionPolicy = z
   .strictObject({
-    runsDays: days.meta({ description: 'Ended runs with everything under them, from their end' }),
-    eventsDays: days.meta({ description: 'The events of ended runs, from the end; the runs themselves stay' }),
-    intentsDays: days.meta({ description: 'Finished dispatch intents of ended runs, from their finish' }),
-    cancelRequestsDays: days.meta({ description: 'Cancel requests that have been answered, from the answer' }),
-    runnersDays: days.meta({ description: 'Runners that are silent, from when they were last seen' }),
-    archive: z
-      .boolean()
-      .default(true)
-      .meta({ description: 'Runs and events are removed only when a copy has been archived and read back; false: without a copy' }),
+    runsDays: retention.runsDays.default(null),
+    eventsDays: retention.eventsDays.default(null),
+    intentsDays: retention.intentsDays.default(null),
+    cancelRequestsDays: retention.cancelRequestsDays.default(null),
+    runnersDays: retention.runnersDays.default(null),
+    archive: retention.archive.default(true),
   })
   .meta({ id: 'RetentionPolicy' });
 export type RetentionPolicy = z.infer<typeof RetentionPolicy>;
+
+/** Parts of a policy that win over what the tenant has set; what is absent stays as it is set. */
+export const RetentionOverride = z.strictObject(retention).partial().meta({ id: 'RetentionOverride' });
+export type RetentionOverride = z.infer<typeof RetentionOverride>;
 
 /** What a tenant may set; stored as JSON on its row and checked here whenever it is read or written. */
 export const TenantSettings = z

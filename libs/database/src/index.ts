@@ -28,4 +28,4 @@ export { health, migrationContract } from './health';
 export * from './migrate';
 export * from './embedded-postgres';
 export { announce, executorOf, isTx, type At } from './at';
-export { ensureTenant, listTenants, requireTenant, type Tenant } from './tenants';
+export { ensureTenant, listTenants, requireTenant, writeRetention, type Tenant } from './tenants';

@@ -1,4 +1,4 @@
-import { TenantNotFound, TenantSettings } from '@runplane/contracts';
+import { parseInput, RetentionOverride, TenantNotFound, TenantSettings } from '@runplane/contracts';
 import { z } from 'zod';
 import { column, maybeRow, rows } from './rows';
 import { sql, type SqlExecutor } from './sql';
@@ -36,6 +36,21 @@ export async function ensureTenant(
         ON CONFLICT (id) DO NOTHING RETURNING id AS "id"`,
   );
   return { created: made.length === 1 };
+}
+
+/**
+ * Changes what a tenant has set about retention: the given fields, the others stay. Returns the tenant.
+ * Errors: TenantNotFound; InvalidRequest when the result is no policy.
+ */
+export async function writeRetention(on: SqlExecutor, tenantId: string, change: RetentionOverride): Promise<Tenant> {
+  const given = parseInput(RetentionOverride, change);
+  await rows(
+    on,
+    z.object({ id: column.text }),
+    sql`UPDATE runplane.tenants SET settings = settings || jsonb_build_object('retention', coalesce(settings -> 'retention', '{}') || ${JSON.stringify(given)}::jsonb)
+        WHERE id = ${tenantId}::text RETURNING id AS "id"`,
+  );
+  return requireTenant(on, tenantId);
 }
 
 /** All tenants, by id. For the operator. */

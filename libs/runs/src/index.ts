@@ -52,6 +52,9 @@ export {
 export { listRuns } from './list-runs';
 export { listSessionCancelRequests } from './list-session-cancel-requests';
 export { createProcessLauncher, type ProcessLauncherOptions } from './process-launcher';
+export { pruneCancelRequestsOnce, pruneIntentsOnce, pruneRunnersOnce } from './prune-finished';
+export { PRUNE_ONCE } from './prune-once';
+export { pruneRunEventsOnce, pruneRunsOnce } from './prune-runs';
 export {
   getRunResult,
   listRunEvents,
@@ -65,8 +68,6 @@ export {
 } from './read-run-events';
 export { getCommand, getDispatchIntent, getRun, listCancelRequests, listCommands } from './read-runs';
 export { reconcileRunnerJobsOnce, type Reconciliation } from './reconcile-runner-jobs';
-export { pruneCancelRequestsOnce, pruneIntentsOnce } from './prune-finished';
-export { pruneRunEventsOnce, pruneRunsOnce } from './prune-runs';
 export { registerRunner } from './register-runner';
 export { getRunner, heartbeatRunner, listRunners, pruneRunners } from './runners';
 export { type RunnerKey } from './runner.sql';

@@ -15,7 +15,7 @@ import type { RunKey } from './run.sql';
  * Emits     retention-deleted, in the feed alone; before it retention-events-pruned for a run with many events.
  * Errors    TenantNotFound, InvalidRequest; what fails for one run is in the report, and does not hide the others.
  * Repeat    safe, also by several processes at once.
- * Keeps     OWN-1 (by the reservation's epoch), LOG-2 (the feed learns of it in the same transaction).   Source: docs/adr/0017-retention.md.
+ * Keeps     OWN-1 (by the reservation's epoch), LOG-2 (the feed learns of it in the same transaction).   Source: docs/adr/0018-retention.md.
  */
 export function pruneRunsOnce(db: Db, pass: RetentionPass = {}): Promise<RetentionReport> {
   return retentionPass(db, 'runs', pass, (tenant) => pruneOfTenant(db, 'runs', tenant, tenant.policy.runsDays));
@@ -32,10 +32,10 @@ export function pruneRunEventsOnce(db: Db, pass: RetentionPass = {}): Promise<Re
 const NOTHING: RemovedRows = { events: 0, commands: 0, intents: 0, runnerJobs: 0, cancelRequests: 0 };
 
 async function pruneOfTenant(db: Db, kind: RunRemoval, pass: TenantPass, days: number | null): Promise<TenantResult> {
-  const { tenantId, policy, archive, dryRun, signal, chunkEvents = RETENTION_CHUNK_EVENTS } = pass;
+  const { tenantId, policy, archive, dryRun, signal, onAlive, chunkEvents = RETENTION_CHUNK_EVENTS } = pass;
   if (policy.archive && archive === undefined && days !== null) return { archiveMissing: true };
   const { runIds, next } = await listCandidates(db, kind, pass, days);
-  const removal: Removal = { db, archive: policy.archive ? archive : undefined, days: days ?? 0, signal, chunkEvents };
+  const removal: Removal = { db, archive: policy.archive ? archive : undefined, days: days ?? 0, signal, onAlive, chunkEvents };
   const ids: string[] = [];
   const failures: { id: string; reason: string }[] = [];
   let rows: RemovedRows = NOTHING;
@@ -48,7 +48,7 @@ async function pruneOfTenant(db: Db, kind: RunRemoval, pass: TenantPass, days: n
     rows = plus(rows, result.rows);
     pass.onRemoved?.({ tenantId, kind, id: runId });
   }
-  return { ids, failures, rows: kind === 'runs' ? { runs: ids.length, ...rows } : { events: rows.events }, next };
+  return { ids, failures, rows: kind === 'runs' ? { runs: ids.length, ...rows } : { events: rows.events }, next, more: next !== null };
 }
 
 async function listCandidates(db: Db, kind: RunRemoval, pass: TenantPass, days: number | null) {

@@ -37,6 +37,7 @@ export interface Removal {
   readonly archive: ArchiveSink | undefined;
   readonly days: number;
   readonly signal: AbortSignal | undefined;
+  readonly onAlive: (() => void) | undefined;
   readonly chunkEvents: number;
 }
 
@@ -81,7 +82,7 @@ async function underReservation(removal: Removal, run: RunKey, work: (reserved: 
   if (reserved.kind === 'refused') return { kind: 'kept' };
   const hold = reserved.reservation;
   try {
-    const rows = await work({ ...run, hold, alive: keepAlive(db, hold, signal) });
+    const rows = await work({ ...run, hold, alive: keepAlive(removal, hold) });
     return { kind: 'removed', rows };
   } catch (error) {
     if (isDomainError(error) && error.code === 'reservation_lost') return { kind: 'kept' };
@@ -104,10 +105,11 @@ async function holdBack(db: Db, hold: Reservation, failures: number, lastError: 
   });
 }
 
-function keepAlive(db: Db, hold: Reservation, signal: AbortSignal | undefined): () => Promise<void> {
+function keepAlive({ db, signal, onAlive }: Removal, hold: Reservation): () => Promise<void> {
   let renewedAt = performance.now();
   return async () => {
     signal?.throwIfAborted();
+    onAlive?.();
     const now = performance.now();
     if (now - renewedAt < RETENTION_LEASE_MS / 3) return;
     await renewReservation(db, hold, { leaseMs: RETENTION_LEASE_MS });

@@ -1,6 +1,12 @@
-import { RETENTION_ROWS_DEFAULT, RETENTION_ROWS_MAX, RetentionPolicy, type RetentionKind } from '@runplane/contracts';
+import {
+  RETENTION_ROWS_DEFAULT,
+  RETENTION_ROWS_MAX,
+  parseInput,
+  RetentionOverride,
+  RetentionPolicy,
+  type RetentionKind,
+} from '@runplane/contracts';
 import { requireTenant, type Db } from '@runplane/database';
-import type { z } from 'zod';
 import type { ArchiveSink } from './archive-sink';
 import { listRetentionSettings, type RetentionPlace } from './retention.sql';
 
@@ -11,7 +17,7 @@ export interface RetentionPass {
   /** Only this tenant; all that have a policy when absent. */
   readonly tenantId?: string | undefined;
   /** Wins over what the tenants have set, field by field. */
-  readonly policy?: z.input<typeof RetentionPolicy> | undefined;
+  readonly policy?: RetentionOverride | undefined;
   /** Removed of each tenant at most. */
   readonly limit?: number | undefined;
   /** Says what would go, and changes nothing. */
@@ -24,6 +30,8 @@ export interface RetentionPass {
   readonly signal?: AbortSignal | undefined;
   /** Events that one transaction removes at most; a run with more is removed in several. */
   readonly chunkEvents?: number | undefined;
+  /** Called every now and then while a pass goes on: a long run takes minutes to archive. */
+  readonly onAlive?: (() => void) | undefined;
   /** Told of each thing that went. */
   readonly onRemoved?: ((removed: { tenantId: string; kind: RetentionKind; id: string }) => void) | undefined;
 }
@@ -42,6 +50,8 @@ export interface RetentionOfTenant {
   readonly failures: readonly { readonly id: string; readonly reason: string }[];
   /** The tenant wants copies, and there is no archive: nothing was looked at. */
   readonly archiveMissing: boolean;
+  /** The pass has ended by its limits: there may be more. */
+  readonly more: boolean;
 }
 
 export interface RetentionReport {
@@ -79,8 +89,9 @@ export async function retentionPass(
   for (const { tenantId, policy } of await policiesOf(db, pass)) {
     if (signal?.aborted === true) break;
     const result = await work({ ...pass, tenantId, policy, limit, dryRun });
-    const { ids = [], rows = {}, failures = [], archiveMissing = false } = result;
-    if (ids.length > 0 || failures.length > 0 || archiveMissing) tenants.push({ tenantId, kind, ids, rows, failures, archiveMissing });
+    const { ids = [], rows = {}, failures = [], archiveMissing = false, more = false } = result;
+    if (ids.length > 0 || failures.length > 0 || archiveMissing || more)
+      tenants.push({ tenantId, kind, ids, rows, failures, archiveMissing, more });
     if (result.next != null) next.set(tenantId, result.next);
   }
   const sum = (of: (tenant: RetentionOfTenant) => number): number => tenants.reduce((total, tenant) => total + of(tenant), 0);
@@ -96,6 +107,7 @@ export async function retentionPass(
 
 /** A tenant whose stored policy is not valid keeps everything, and does not hide the others. */
 async function policiesOf(db: Db, { tenantId, policy: override }: RetentionPass): Promise<{ tenantId: string; policy: RetentionPolicy }[]> {
+  if (override !== undefined) parseInput(RetentionOverride, override);
   if (tenantId !== undefined) await requireTenant(db.sql, tenantId);
   const found = await listRetentionSettings(db.sql, { tenantId, every: override !== undefined });
   return found.flatMap((tenant) => {
@@ -107,7 +119,5 @@ async function policiesOf(db: Db, { tenantId, policy: override }: RetentionPass)
   });
 }
 
-function overridden(stored: RetentionPolicy, override: z.input<typeof RetentionPolicy>): RetentionPolicy {
-  const given = Object.fromEntries(Object.entries(override).filter(([, value]) => value !== undefined));
-  return RetentionPolicy.parse({ ...stored, ...given });
-}
+const overridden = (stored: RetentionPolicy, override: RetentionOverride): RetentionPolicy =>
+  RetentionPolicy.parse({ ...stored, ...parseInput(RetentionOverride, override) });

@@ -33,9 +33,9 @@ const IS_SHOWN_BY_SESSION = sql`(r.session_id IS NOT NULL AND EXISTS (
   SELECT FROM runplane.sessions s WHERE s.tenant_id = r.tenant_id AND s.session_id = r.session_id AND (s.last_run_id = r.id OR s.active_run_id = r.id
     OR EXISTS (SELECT FROM runplane.commands c WHERE c.tenant_id = s.tenant_id AND c.id = s.last_command_id AND c.run_id = r.id))))`;
 
-/** Somebody removes it just now, has failed to a moment ago, or holds it for another purpose. */
+/** Somebody removes it just now or has failed to a moment ago, or a retention fence of it has not come to its end. */
 const IS_HELD = sql`EXISTS (SELECT FROM runplane.reservations v WHERE v.kind = 'retention' AND v.key = ${storedKeySql(sql`r.tenant_id`, sql`r.id`)}
-  AND v.expires_at > (SELECT runplane.app_now()))`;
+  AND v.owner IS NOT NULL AND (v.expires_at > (SELECT runplane.app_now()) OR v.data ->> 'act' IS DISTINCT FROM 'remove'))`;
 
 /** A place in the order of removal: (finished_at to the millisecond, id). */
 export interface RetentionPlace {
@@ -249,7 +249,7 @@ async function prune(
     ? sql`SELECT x.id AS "id" ${due}`
     : sql`WITH due AS MATERIALIZED (SELECT x.id ${due} FOR UPDATE OF x SKIP LOCKED)
           DELETE FROM ${rawSql(`runplane.${table}`)} x USING due WHERE x.tenant_id = ${tenantId}::text AND x.id = due.id RETURNING x.id AS "id"`;
-  return (await rows(on, Ids, statement)).map(({ id }) => id).sort(compareC);
+  return (await rows(on, Ids, statement)).map(({ id }) => id);
 }
 
 export interface Due {

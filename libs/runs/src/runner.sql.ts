@@ -94,24 +94,25 @@ export function listRunnersPage(
 
 /**
  * Removes runners that were last heard of before `silentMs`, hold no lease and work for no open run; longest silent first. A runner that speaks up at
- * that moment stays: the lock looks at its newest row. Gives how many.
+ * that moment stays: the lock looks at its newest row. Gives their ids; `dryRun` only says which.
  */
 export async function deleteSilentRunners(
   on: SqlExecutor,
-  { tenantId, silentMs, limit }: { tenantId: string; silentMs: number; limit: number },
-): Promise<number> {
-  const deleted = await rows(
-    on,
-    z.object({ id: column.text }),
-    sql`
-    WITH l AS MATERIALIZED (
+  { tenantId, silentMs, limit, dryRun = false }: { tenantId: string; silentMs: number; limit: number; dryRun?: boolean },
+): Promise<string[]> {
+  const silent = sql`
       SELECT w.tenant_id, w.id FROM runplane.runners w
       WHERE w.tenant_id = ${tenantId}::text AND w.heartbeat_at <= (SELECT runplane.app_now() - ${String(silentMs)}::float8 * interval '1 millisecond')
         AND NOT EXISTS (SELECT FROM runplane.run_leases k WHERE k.tenant_id = w.tenant_id AND k.runner_id = w.id)
         AND NOT EXISTS (SELECT FROM runplane.runs r WHERE r.tenant_id = w.tenant_id AND r.id = w.run_id AND r.finished_at IS NULL)
-      ORDER BY w.heartbeat_at, w.id LIMIT ${limit}::int FOR UPDATE OF w SKIP LOCKED
-    )
-    DELETE FROM runplane.runners w USING l WHERE (w.tenant_id, w.id) = (l.tenant_id, l.id) RETURNING w.id AS "id"`,
+      ORDER BY w.heartbeat_at, w.id LIMIT ${limit}::int`;
+  const found = await rows(
+    on,
+    z.object({ id: column.text }),
+    dryRun
+      ? sql`SELECT id AS "id" FROM (${silent}) w`
+      : sql`WITH l AS MATERIALIZED (${silent} FOR UPDATE OF w SKIP LOCKED)
+          DELETE FROM runplane.runners w USING l WHERE (w.tenant_id, w.id) = (l.tenant_id, l.id) RETURNING w.id AS "id"`,
   );
-  return deleted.length;
+  return found.map(({ id }) => id);
 }

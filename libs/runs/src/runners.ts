@@ -67,5 +67,5 @@ export async function pruneRunners(
   db: Db,
   { tenantId, silentMs, limit = PRUNED_ROWS_MAX }: { tenantId: string; silentMs: number; limit?: number },
 ): Promise<{ changed: number }> {
-  return { changed: await deleteSilentRunners(db.sql, { tenantId, silentMs, limit }) };
+  return { changed: (await deleteSilentRunners(db.sql, { tenantId, silentMs, limit })).length };
 }

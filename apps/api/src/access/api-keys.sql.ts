@@ -114,7 +114,7 @@ export async function writeLastUsed(on: SqlExecutor, keyIds: readonly string[]):
   return written.length;
 }
 
-/** Deletes tokens of runs that ended longer than `graceMs` ago, `limit` at most. Returns how many. */
+/** Deletes tokens of runs that ended longer than `graceMs` ago, or are gone, `limit` at most. Returns how many. */
 export async function deleteOldRunTokens(on: SqlExecutor, { graceMs, limit }: { graceMs: number; limit: number }): Promise<number> {
   const deleted = await rows(
     on,
@@ -122,8 +122,9 @@ export async function deleteOldRunTokens(on: SqlExecutor, { graceMs, limit }: { 
     sql`
       WITH old AS MATERIALIZED (
         SELECT k.id FROM runplane.api_keys k
-          JOIN runplane.runs r ON r.tenant_id = k.tenant_id AND r.id = k.run_id
-         WHERE k.run_id IS NOT NULL AND r.finished_at < (SELECT runplane.app_now()) - ${graceMs}::int * interval '1 millisecond'
+          LEFT JOIN runplane.runs r ON r.tenant_id = k.tenant_id AND r.id = k.run_id
+         WHERE k.run_id IS NOT NULL
+           AND (r.id IS NULL OR r.finished_at < (SELECT runplane.app_now()) - ${graceMs}::int * interval '1 millisecond')
          LIMIT ${limit}::int
          FOR UPDATE OF k SKIP LOCKED
       )

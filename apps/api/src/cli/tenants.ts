@@ -1,6 +1,7 @@
 import { InvalidIdentifier } from '@runplane/contracts';
 import { ensureTenant, listTenants } from '@runplane/database';
 import type { Command } from 'commander';
+import { addRetentionPolicyCommand } from './retention';
 import { table, withDb, type Terminal } from './terminal';
 
 /** Part of stream names and partition keys, so narrower than other identifiers. */
@@ -30,6 +31,7 @@ export function addTenantCommands(program: Command, terminal: Terminal): void {
           : table(found.map(({ id, createdAt }) => [id, createdAt])),
       );
     });
+  addRetentionPolicyCommand(tenants, terminal);
 }
 
 function requireTenantId(tenantId: string): void {

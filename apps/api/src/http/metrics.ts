@@ -92,6 +92,7 @@ function measureLoops(loops: () => readonly Loop[], registers: Registry[]): void
   ofLoops('runplane_loop_passes', 'Passes of a loop since start', (loop) => loop.stats.passes);
   ofLoops('runplane_loop_failures', 'Failed passes since start', (loop) => loop.stats.failures);
   ofLoops('runplane_loop_changed', 'What the passes have changed since start', (loop) => loop.stats.changed);
+  ofLoops('runplane_loop_failed', 'What the passes could not do, and will try again, since start', (loop) => loop.stats.failed);
   ofLoops('runplane_loop_beat_age_seconds', 'Time since a pass last ended', (loop) => loop.stats.sinceBeatMs / 1000);
 }
 

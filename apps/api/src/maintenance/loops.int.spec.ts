@@ -16,6 +16,7 @@ test('every bounded pass of libs/runs is hosted by a loop: nothing that time end
     credentials: new Credentials(store.db),
     launcher,
     collector,
+    retention: { archive: undefined },
     owner: 'test',
     onError: () => undefined,
   });

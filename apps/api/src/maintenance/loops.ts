@@ -1,4 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
+import { RETENTION_KINDS, RETENTION_ROWS_DEFAULT, type RetentionKind } from '@runplane/contracts';
 import type { Db } from '@runplane/database';
 import {
   cancelOverdueRunsOnce,
@@ -8,11 +9,14 @@ import {
   failExhaustedIntentsOnce,
   failUnclaimedRunsOnce,
   foldSessionActivityOnce,
+  PRUNE_ONCE,
   pruneReservationsOnce,
   reconcileRunnerJobsOnce,
   sweepCancelDeadlinesOnce,
   sweepLostRunnersOnce,
+  type ArchiveSink,
   type Launcher,
+  type RetentionPlaces,
   type StorageCollector,
 } from '@runplane/runs';
 import { pruneRunTokensOnce } from '../access/api-keys';
@@ -26,6 +30,8 @@ export interface LoopsOf {
   readonly launcher: Launcher | undefined;
   /** Without one this process deletes no expired storage of sessions. */
   readonly collector?: StorageCollector | undefined;
+  /** `off`: this process removes nothing by age. */
+  readonly retention?: { readonly archive: ArchiveSink | undefined } | 'off' | undefined;
   /** This start of this process; another start is another owner, whatever the host is called. */
   readonly owner: string;
   readonly onError: (error: unknown, loop: string) => void;
@@ -34,8 +40,8 @@ export interface LoopsOf {
 const DISPATCH_BATCH = 10;
 
 /** The background work of one process. Any number of processes may do it at the same time. */
-export function startLoops({ db, credentials, launcher, collector, owner, onError }: LoopsOf): Loop[] {
-  const every = (name: string, intervalMs: number, pass: () => Promise<{ changed: number }>): Loop =>
+export function startLoops({ db, credentials, launcher, collector, retention = 'off', owner, onError }: LoopsOf): Loop[] {
+  const every = (name: string, intervalMs: number, pass: () => Promise<{ changed: number; failed?: number }>): Loop =>
     runEvery({ name, intervalMs, pass, onError });
   return [
     ...(launcher === undefined ? [] : [dispatcher(db, launcher, owner, onError)]),
@@ -49,9 +55,26 @@ export function startLoops({ db, credentials, launcher, collector, owner, onErro
     every('failExhaustedIntents', 5_000, () => failExhaustedIntentsOnce(db)),
     every('compactRunCounts', 10_000, () => compactRunCountsOnce(db)),
     every('pruneReservations', 60_000, () => pruneReservationsOnce(db)),
+    ...(retention === 'off' ? [] : RETENTION_KINDS.map((kind) => pruner(db, kind, retention.archive, onError))),
     every('flushLastUsed', 10_000, () => credentials.flushLastUsedOnce()),
     every('pruneRunTokens', 60_000, () => pruneRunTokensOnce(db)),
   ];
+}
+
+/** Removes one kind of things by the age that tenants have set; what it could not, an archive that is missing included, shows as failed. */
+function pruner(db: Db, kind: RetentionKind, archive: ArchiveSink | undefined, onError: LoopsOf['onError']): Loop {
+  let after: RetentionPlaces = new Map();
+  return runEvery({
+    name: PRUNE_ONCE[kind].name.replace(/Once$/, ''),
+    intervalMs: 60_000,
+    fullPass: RETENTION_ROWS_DEFAULT,
+    pass: async (signal, beat) => {
+      const { changed, failed, tenants, next } = await PRUNE_ONCE[kind](db, { archive, after, signal, onAlive: beat });
+      after = next; // where all has been looked at, the next pass begins anew
+      return { changed, failed: failed + tenants.filter(({ archiveMissing }) => archiveMissing).length };
+    },
+    onError,
+  });
 }
 
 /** Woken by the hub when a command with a dispatch has been committed; the interval finds retries that have become due. */

@@ -5,8 +5,9 @@ import { backOffMs, isConnectionLoss } from '@runplane/database';
 export interface LoopOptions {
   readonly name: string;
   readonly intervalMs: number;
-  /** One bounded pass; says how much it changed. */
-  readonly pass: () => Promise<{ changed: number }>;
+  /** One bounded pass; says how much it changed, and what it could not do. One that may take long ends early when the signal
+   * says so, and calls `beat` while it goes on: silence counts as a hanging loop. */
+  readonly pass: (signal: AbortSignal, beat: () => void) => Promise<{ changed: number; failed?: number }>;
   /** Starts the next pass at once after one that changed at least this much: there may be more. */
   readonly fullPass?: number | undefined;
   /** Waits between passes; ends early when there is work. Default: the time alone. */
@@ -18,7 +19,9 @@ export interface LoopStats {
   readonly passes: number;
   readonly failures: number;
   readonly changed: number;
-  /** Time since a pass last ended, well or not; large when one hangs. */
+  /** What passes that went well could not do; a later pass tries again. */
+  readonly failed: number;
+  /** Time since a pass last ended, well or not, or said that it goes on; large when one hangs. */
   readonly sinceBeatMs: number;
 }
 
@@ -41,12 +44,16 @@ export function runEvery(options: LoopOptions): Loop {
   const { name, intervalMs, pass, fullPass = Infinity, onError } = options;
   const pause = options.pause ?? ((ms, signal) => sleep(ms, undefined, { signal, ref: false }));
   const stopped = new AbortController();
-  const stats = { passes: 0, failures: 0, changed: 0, beatAt: performance.now() };
+  const stats = { passes: 0, failures: 0, changed: 0, failed: 0, beatAt: performance.now() };
 
+  const beat = (): void => {
+    stats.beatAt = performance.now();
+  };
   const passOnce = async (): Promise<{ waitMs: number; failed: boolean }> => {
     try {
-      const { changed } = await pass();
+      const { changed, failed = 0 } = await pass(stopped.signal, beat);
       stats.changed += changed;
+      stats.failed += failed;
       return { waitMs: changed >= fullPass ? 0 : intervalMs, failed: false };
     } catch (error) {
       stats.failures += 1;
@@ -54,7 +61,7 @@ export function runEvery(options: LoopOptions): Loop {
       return { waitMs: intervalMs, failed: true };
     } finally {
       stats.passes += 1;
-      stats.beatAt = performance.now();
+      beat();
     }
   };
 
@@ -77,7 +84,13 @@ export function runEvery(options: LoopOptions): Loop {
     name,
     intervalMs,
     get stats() {
-      return { passes: stats.passes, failures: stats.failures, changed: stats.changed, sinceBeatMs: performance.now() - stats.beatAt };
+      return {
+        passes: stats.passes,
+        failures: stats.failures,
+        changed: stats.changed,
+        failed: stats.failed,
+        sinceBeatMs: performance.now() - stats.beatAt,
+      };
     },
     async stop() {
       stopped.abort();

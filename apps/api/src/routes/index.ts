@@ -1,4 +1,5 @@
 import type { App, RouteDeps } from '../app';
+import { adminRoutes } from './admin';
 import { backendRoutes } from './backends';
 import { commandRoutes } from './commands';
 import { eventRoutes } from './events';
@@ -25,6 +26,7 @@ const V1: readonly Route[] = [
   ...backendRoutes,
   ...feedRoutes,
   ...storeRoutes,
+  ...adminRoutes,
 ];
 
 export function registerRoutes(app: App, deps: RouteDeps): void {

@@ -1,0 +1,14 @@
+import type { RetentionKind } from '@runplane/contracts';
+import type { Db } from '@runplane/database';
+import { pruneCancelRequestsOnce, pruneIntentsOnce, pruneRunnersOnce } from './prune-finished';
+import { pruneRunEventsOnce, pruneRunsOnce } from './prune-runs';
+import type { RetentionPass, RetentionReport } from './retention-pass';
+
+/** The pass of each kind. Whole runs come first: what is under them goes with them, into the same archive. */
+export const PRUNE_ONCE: Readonly<Record<RetentionKind, (db: Db, pass?: RetentionPass) => Promise<RetentionReport>>> = {
+  runs: pruneRunsOnce,
+  'run-events': pruneRunEventsOnce,
+  intents: pruneIntentsOnce,
+  'cancel-requests': pruneCancelRequestsOnce,
+  runners: pruneRunnersOnce,
+};
