@@ -323,7 +323,7 @@ function lists(): Record<string, Hot> {
     ...Object.fromEntries(late),
     'find runs by a rare term': {
       call: (db) => listRuns(db, { tenantId, search: 'needle' }),
-      statement: /hits AS MATERIALIZED/,
+      statement: /texts AS MATERIALIZED/,
       index: 'run_search_trigrams',
       needsRows: true,
     },

@@ -841,8 +841,8 @@ export const GUARDS = [
   {
     name: 'the search index finds runs of the tenant alone',
     file: `${RUNS}/run-list.sql.ts`,
-    text: 'WHERE h.tenant_id = ${tenantId}::text AND',
-    replacement: 'WHERE',
+    text: 'WHERE t.tenant_id = ${tenantId}::text AND t.text',
+    replacement: 'WHERE t.text',
     test: lists('by the index finds what the walk finds, with every filter, order and place'),
   },
   {

@@ -6,7 +6,7 @@ import { createRun } from './create-run';
 import { finishRun } from './finish-run';
 import { listRuns } from './list-runs';
 import { findRunsPage, walkRunsPage, type RunPageQuery } from './run-list.sql';
-import { hasTrigram, searchPattern } from './run-search';
+import { indexPattern, searchPattern } from './run-search';
 import { aClaimedRun, aClaimedTurn, makeTenants, TENANT } from './testing';
 
 // Rows by hand stand for what a store has after a while; that operations keep the invariants is other specs' business.
@@ -208,8 +208,19 @@ describe('a search', () => {
     ];
     for (const [search, ids] of finds) {
       expect([search, idsOf((await list({ search })).runs)]).toEqual([search, ids]);
-      if (hasTrigram(search) && !search.includes('\0')) expect((await byIndex({ search }))?.runs.map(({ id }) => id)).toEqual(ids);
+      if (indexPattern(search) !== undefined && !search.includes('\0'))
+        expect((await byIndex({ search }))?.runs.map(({ id }) => id)).toEqual(ids);
     }
+  });
+
+  test.each([
+    ['run_01a1889e-2988-4e21-b443-823bb62eb759', '%823bb62eb759%'],
+    ['Session-4711', '%4711%'],
+    ['The disk_is full', '%the disk\\_is full%'],
+    ['a1', undefined],
+    ['会话会话', undefined],
+  ])('for %s asks the index for %s', (term, pattern) => {
+    expect(indexPattern(term)).toBe(pattern);
   });
 
   const byIndex = (filter: ListRuns & { search: string }, over: Partial<RunPageQuery> = {}) =>
@@ -221,6 +232,7 @@ describe('a search', () => {
       limit: 10,
       scanRowsMax: 10,
       pattern: searchPattern(filter.search),
+      indexPattern: indexPattern(filter.search) ?? searchPattern(filter.search),
       ...over,
     });
 

@@ -11,7 +11,7 @@ import {
 import { executorOf, type At, type SqlExecutor } from '@runplane/database';
 import { z } from 'zod';
 import { findRunsPage, walkRunsPage, type RunPage, type RunPageQuery } from './run-list.sql';
-import { hasTrigram, searchPattern } from './run-search';
+import { indexPattern, searchPattern } from './run-search';
 
 const wireTime = z.iso.datetime({ precision: 3 }).regex(/^(?!0000)/);
 const runCursor = defineCursor(
@@ -56,6 +56,8 @@ export async function listRuns(at: At, { tenantId, ...input }: ListRuns & { tena
 
 /** A term that is in every twentieth run fills a page within as many rows. */
 const SEARCH_FIRST_ROWS = 500;
+/** A term that is among them more often is none that the index would find few texts for. */
+const SEARCH_RARE_RUNS_MAX = 2;
 
 /**
  * A search takes the way that is bounded for its term: a common one fills its page within the first rows of the list; a rare one is found by
@@ -65,6 +67,7 @@ const SEARCH_FIRST_ROWS = 500;
 async function searchRuns(on: SqlExecutor, query: RunPageQuery, term: string): Promise<RunPage> {
   const first = await walkRunsPage(on, { ...query, scanRowsMax: SEARCH_FIRST_ROWS });
   if (first.runs.length === query.limit || first.next === null) return first;
-  const found = hasTrigram(term) ? await findRunsPage(on, query) : undefined;
+  const pattern = first.runs.length <= SEARCH_RARE_RUNS_MAX ? indexPattern(term) : undefined;
+  const found = pattern === undefined ? undefined : await findRunsPage(on, { ...query, indexPattern: pattern });
   return found ?? walkRunsPage(on, query);
 }

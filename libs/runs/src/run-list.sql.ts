@@ -40,6 +40,11 @@ export interface RunPageQuery {
   readonly pattern: string | undefined;
 }
 
+/** A search by the index: `pattern` finds the term in the texts that `indexPattern` finds. */
+export interface RunSearchQuery extends RunPageQuery {
+  readonly indexPattern: string;
+}
+
 export interface RunPage {
   readonly runs: RunListItem[];
   /** Where the next page begins; null at the end. */
@@ -225,14 +230,15 @@ export async function walkRunsPage(on: SqlExecutor, query: RunPageQuery): Promis
   return readPage(on, query, sql`WITH ${joinSql(parts, ', ')} ${pageRows(query, hasBound)}`);
 }
 
-/** Texts that a term may be in before it counts as a common one. */
+/** Texts that a search by the index looks at, and runs that it may find, before its term counts as a common one. */
+const SEARCH_TEXTS_MAX = 10_000;
 export const SEARCH_HITS_MAX = 2_000;
 
 /**
  * One page of the runs in which a term was found by the trigram index; undefined where the index is not there or the term is a common one.
  * The pattern is a subquery's value, so that the planner does not look at it: it would guess for some terms that reading all texts is as good.
  */
-export async function findRunsPage(on: SqlExecutor, query: RunPageQuery): Promise<RunPage | undefined> {
+export async function findRunsPage(on: SqlExecutor, query: RunSearchQuery): Promise<RunPage | undefined> {
   const { tenantId, filter, after, limit, pattern } = query;
   const everything: Lead = { by: 'tenant' };
   const { statuses = [] } = filter;
@@ -245,27 +251,31 @@ export async function findRunsPage(on: SqlExecutor, query: RunPageQuery): Promis
   const hasBound = filter.sort === 'updated-asc' || filter.sort === 'status-asc';
   const parts = [
     ...(hasBound ? [bound(query)] : []),
+    sql`texts AS MATERIALIZED (
+      SELECT s.tenant_id, s.run_id, s.text FROM runplane.run_search s
+      WHERE (SELECT to_regclass('runplane.run_search_trigrams') IS NOT NULL) AND (s.text || '') LIKE (SELECT ${query.indexPattern}::text)
+      LIMIT ${rawSql(String(SEARCH_TEXTS_MAX + 1))})`,
     sql`hits AS MATERIALIZED (
-      SELECT s.tenant_id, s.run_id FROM runplane.run_search s
-      WHERE (SELECT to_regclass('runplane.run_search_trigrams') IS NOT NULL) AND (s.text || '') LIKE (SELECT ${pattern ?? ''}::text)
+      SELECT t.tenant_id, t.run_id FROM texts t WHERE t.tenant_id = ${tenantId}::text AND t.text LIKE ${pattern ?? ''}::text
       LIMIT ${rawSql(String(SEARCH_HITS_MAX + 1))})`,
     // Row by row, by the primary key, which a lateral query with a LIMIT cannot but take.
     sql`found AS MATERIALIZED (
       SELECT w.*, true AS fits, false AS is_last FROM hits h CROSS JOIN LATERAL (
         SELECT * FROM runplane.runs r WHERE r.tenant_id = h.tenant_id AND r.id = h.run_id LIMIT 1
-      ) w WHERE h.tenant_id = ${tenantId}::text AND ${joinSql(conditions, ' AND ')}${hasBound ? sql` AND w.updated_at <= (SELECT as_of FROM bound)` : emptySql})`,
+      ) w WHERE ${joinSql(conditions, ' AND ')}${hasBound ? sql` AND w.updated_at <= (SELECT as_of FROM bound)` : emptySql})`,
     sql`counted AS (SELECT count(*)::int AS total, true AS is_exact FROM found)`,
     sql`page AS MATERIALIZED (
       SELECT r.* FROM found r WHERE ${after === undefined ? sql`true` : behind(after, filter.sort)} ORDER BY ${ORDER[filter.sort]} LIMIT ${limit + 1}::int)`,
   ];
   const found = await rows(
     on,
-    z.looseObject({ hits: column.int, hasIndex: column.bool }),
-    sql`WITH ${joinSql(parts, ', ')} SELECT answer.*, (SELECT count(*)::int FROM hits) AS "hits",
-      to_regclass('runplane.run_search_trigrams') IS NOT NULL AS "hasIndex" FROM (${pageRows(query, hasBound)}) answer`,
+    z.looseObject({ isRare: column.bool }),
+    sql`WITH ${joinSql(parts, ', ')} SELECT answer.*, to_regclass('runplane.run_search_trigrams') IS NOT NULL
+        AND (SELECT count(*) FROM texts) <= ${rawSql(String(SEARCH_TEXTS_MAX))} AND (SELECT count(*) FROM hits) <= ${rawSql(String(SEARCH_HITS_MAX))} AS "isRare"
+      FROM (${pageRows(query, hasBound)}) answer`,
   );
   const [first] = found;
-  if (first === undefined || !first.hasIndex || first.hits > SEARCH_HITS_MAX) return undefined;
+  if (first?.isRare !== true) return undefined;
   return pageOf(
     query,
     found.map((row) => PageRow.parse(row)),

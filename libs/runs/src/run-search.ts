@@ -47,10 +47,16 @@ export function searchPattern(term: string): string {
 }
 
 /**
- * Whether the trigram index can find a term: it knows words of three letters or digits on. Which other letters it knows depends on the
- * database's locale; one that it does not know would make it look at every text.
+ * What the trigram index is asked for a term: its longest word with a digit in it, else all of it; undefined where it has no word of three. The
+ * index reads the places of every trigram of what it is asked: one number of an id finds few texts, its whole with `run` and the dashes reads
+ * those of all. It knows letters by the database's locale; of those that it might not know it would look at every text.
  */
-export const hasTrigram = (term: string): boolean => /[a-z0-9]{3}/i.test(term);
+export function indexPattern(term: string): string | undefined {
+  const words = term.toLowerCase().match(/[a-z0-9]{3,}/g);
+  if (words === null) return undefined;
+  const [numbered] = words.filter((word) => /\d/.test(word)).sort((a, b) => b.length - a.length);
+  return searchPattern(numbered ?? term);
+}
 
 function memberOf(value: JsonValue | undefined, name: string): JsonValue | undefined {
   return typeof value === 'object' && value !== null && !Array.isArray(value) ? value[name] : undefined;
