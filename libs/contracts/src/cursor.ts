@@ -9,6 +9,9 @@ const VERSION = 1;
 export const CURSOR_CHARS_MAX = 2048;
 const PARTS_MAX = 8;
 
+/** A time as rows have it. PostgreSQL has no year 0, and would fail over it instead of refusing it. */
+export const cursorTime = z.iso.datetime({ precision: 3 }).regex(/^(?!0000)/);
+
 const Envelope = z.tuple([
   z.literal(VERSION),
   z.string(),

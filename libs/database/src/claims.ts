@@ -20,6 +20,9 @@ export function isLive(expiresInMs: number | null): boolean {
   return expiresInMs !== null && expiresInMs > 0;
 }
 
+/** What is left of a hold whose statement was sent at `askedAt` (performance.now()): it runs on while the answer, and the commit, are on their way. */
+export const remainingSince = (remainingMs: number, askedAt: number): number => remainingMs - (performance.now() - askedAt);
+
 /** Who gets it. The epoch grows with every grant, so that whoever held it before is refused from then on. */
 export function decideClaim(hold: Hold, claimant: { owner: string }): ClaimDecision {
   const { owner, epoch, expiresInMs } = hold;

@@ -20,7 +20,7 @@ export {
 export { type ChangeHub, type HubSettings, type HubStats, type Stream, type StreamProbe, type Subscription, type WaitResult } from './hub';
 export { Coalescer, type CoalescedWork, type CoalescerStats, type Verdict } from './coalescer';
 export { coalescerOf } from './coalescers';
-export { backOffMs, decideClaim, isLive, type ClaimDecision, type Hold } from './claims';
+export { backOffMs, decideClaim, isLive, remainingSince, type ClaimDecision, type Hold } from './claims';
 export { claimDueSql, renewClaimSql, retryClaimSql, settleClaimSql, type ClaimTable, type HeldClaim } from './claims.sql';
 export { checkStore, readStore } from './store';
 export { type Store } from './store.sql';

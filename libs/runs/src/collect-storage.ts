@@ -1,5 +1,5 @@
 import { STORAGE_LEASE_MS_DEFAULT } from '@runplane/contracts';
-import { inTransaction, type Db } from '@runplane/database';
+import { inTransaction, remainingSince, type Db } from '@runplane/database';
 import { confirmStorageEvicted, releaseStorage, type CollectableKind, type StorageClaim } from '@runplane/sessions';
 import { claimExpiredStorage } from './claim-expired-storage';
 import type { Sweep } from './sweep';
@@ -31,15 +31,18 @@ export async function collectStorageOnce(
     leaseMs = STORAGE_LEASE_MS_DEFAULT,
   }: { collector: StorageCollector; owner: string; limit?: number; leaseMs?: number },
 ): Promise<Sweep> {
+  const askedAt = performance.now();
   const claims = await inTransaction(db, (tx) => claimExpiredStorage(tx, { owner, leaseMs, limit, kinds: [...collector.kinds] }));
-  const outcomes = await Promise.all(claims.map((claim) => collectOne(db, collector, claim)));
+  const outcomes = await Promise.all(
+    claims.map((claim) => collectOne(db, collector, claim, remainingSince(claim.leaseRemainingMs, askedAt))),
+  );
   const changed = outcomes.filter(Boolean).length;
   return { changed, failed: outcomes.length - changed };
 }
 
-async function collectOne(db: Db, collector: StorageCollector, claim: StorageClaim): Promise<boolean> {
+async function collectOne(db: Db, collector: StorageCollector, claim: StorageClaim, remainingMs: number): Promise<boolean> {
   try {
-    await collector.collect(claim, { signal: AbortSignal.timeout(Math.max(claim.leaseRemainingMs - MARGIN_MS, 1)) });
+    await collector.collect(claim, { signal: AbortSignal.timeout(Math.max(Math.floor(remainingMs) - MARGIN_MS, 1)) });
     await inTransaction(db, (tx) => confirmStorageEvicted(tx, claim));
     return true;
   } catch (error) {

@@ -29,12 +29,8 @@ import { runCreatedEvent } from './server-events';
  * Input     run: what to run, see CreateRun; runId: an identity reserved beforehand, which makes the call repeatable.
  * Returns   the run; `replayed: true` when it was there under the reserved identity with the same content.
  * Locks     new keys (session, reserved run id) → session.   Writes: sessions, runs, run_events, outbox.
-<<<<<<< HEAD
- * Errors    InvalidRequest, InvalidJson, PayloadTooLarge, TenantNotFound, SessionBoundary, StorageEvicting, IdempotencyConflict (the id has other content).
-=======
- * Errors    InvalidRequest, InvalidJson, PayloadTooLarge, TenantNotFound, SessionBoundary, IdempotencyConflict (the id has other content),
- *           RunDeleted (retention has removed the run of this id).
->>>>>>> 2afef50 (Remove ended runs and their events by age: reserved, archived, read back, then removed with an event in the feed; intents and cancel requests too)
+ * Errors    InvalidRequest, InvalidJson, PayloadTooLarge, TenantNotFound, SessionBoundary, StorageEvicting, IdempotencyConflict (the id has other
+ *           content), RunDeleted (retention has removed the run of this id).
  * Emits     run-created, once.
  * Repeat    safe with runId; without it every call makes a run.
  * Keeps     LOG-1, LOG-2, IDEM-1, TEN-1.   Source: the original's createRun.

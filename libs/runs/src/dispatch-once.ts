@@ -9,7 +9,7 @@ import {
   redactError,
   type Run,
 } from '@runplane/contracts';
-import { backOffMs, inTransaction, type Db, type Tx } from '@runplane/database';
+import { backOffMs, inTransaction, remainingSince, type Db, type Tx } from '@runplane/database';
 import {
   claimDispatchIntents,
   completeDispatchIntent,
@@ -23,7 +23,7 @@ import type { IntentClaim, IntentRow } from './dispatch-intent.sql';
 import { failUnclaimedJob } from './fail-unclaimed-job';
 import { LaunchFailed, type Launcher, type LaunchResult } from './launcher';
 import { releaseReservation } from './reservations';
-import { findRun } from './run.sql';
+import { findRun, type RunKey } from './run.sql';
 import { keepHeld, reserveBackendSlot } from './runner-slots';
 
 export interface DispatchReport {
@@ -101,13 +101,14 @@ async function inPlace({ db, limits }: Dispatcher, run: Run, claim: Claim, work:
   if (maxRunners === undefined || hasLiveRunner(run)) return work(NO_PLACE);
   const { backendProfile } = run;
   const wanted = { backendProfile, maxRunners, owner: newId('slot'), leaseMs: DISPATCH_LEASE_MS, run: claim };
+  const askedAt = performance.now();
   const reserved = await inTransaction(db, (tx) => reserveBackendSlot(tx, wanted));
   if (reserved.kind === 'refused') {
     await inTransaction(db, (tx) => deferDispatchIntent(tx, claim, { limit: maxRunners, ...reserved }));
     return 'waiting';
   }
   const { reservation, remainingMs } = reserved;
-  const keeper = keepHeld(db, reservation, { leaseMs: DISPATCH_LEASE_MS, remainingMs });
+  const keeper = keepHeld(db, reservation, { leaseMs: DISPATCH_LEASE_MS, remainingMs: remainingSince(remainingMs, askedAt) });
   const giveBack = async (tx: Tx): Promise<void> => {
     await releaseReservation(tx, reservation);
   };
@@ -134,7 +135,7 @@ async function launchAndSettle(
     });
   if (completion.kind === 'launched') {
     await settle((tx) => completeDispatchIntent(tx, claim, completion.completion));
-    void completion.ended?.then((reason) => reportEnd(db, { tenantId, runId, jobId, reason }));
+    void reportEnd(db, { tenantId, runId, jobId }, completion.ended);
     return 'launched';
   }
   if (completion.permanent || attempts >= DISPATCH_ATTEMPTS_MAX) {
@@ -148,11 +149,13 @@ async function launchAndSettle(
 }
 
 /** Nobody waits for it: a report that is lost with this process is made up for by the claim deadline. Most runs have ended by then. */
-async function reportEnd(db: Db, job: Parameters<typeof failUnclaimedJob>[1]): Promise<void> {
+async function reportEnd(db: Db, job: RunKey & { jobId: string }, ended: Promise<string> | undefined): Promise<void> {
   try {
+    if (ended === undefined) return;
+    const reason = await ended;
     if (db.pool.ending) return;
     const run = await findRun(db.sql, job);
-    if (run !== undefined && !isFinalRun(run.status)) await inTransaction(db, (tx) => failUnclaimedJob(tx, job));
+    if (run !== undefined && !isFinalRun(run.status)) await inTransaction(db, (tx) => failUnclaimedJob(tx, { ...job, reason }));
   } catch (error) {
     db.options.onError(error instanceof Error ? error : new Error(String(error)), `the end of job ${job.jobId}`);
   }

@@ -1,6 +1,7 @@
 import {
   CommandNotFound,
   contentHash,
+  cursorTime,
   defineCursor,
   identifier,
   ListEvents,
@@ -26,10 +27,7 @@ import type { RunKey } from './run.sql';
 
 const sequence = z.int().min(0);
 const eventCursor = defineCursor('run-events', z.strictObject({ seq: sequence }));
-const sessionCursor = defineCursor(
-  'session-events',
-  z.strictObject({ createdAt: z.iso.datetime({ precision: 3 }).regex(/^(?!0000)/), runId: identifier, seq: sequence }),
-);
+const sessionCursor = defineCursor('session-events', z.strictObject({ createdAt: cursorTime, runId: identifier, seq: sequence }));
 
 /** How many events a run has behind a sequence. Errors: RunNotFound. */
 export async function countRunEvents(

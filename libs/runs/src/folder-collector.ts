@@ -1,5 +1,5 @@
 import { newId } from '@runplane/contracts';
-import { mkdir, readdir, realpath, rename, rm } from 'node:fs/promises';
+import { lstat, mkdir, readdir, realpath, rename, rm } from 'node:fs/promises';
 import path from 'node:path';
 import type { StorageCollector } from './collect-storage';
 
@@ -17,12 +17,19 @@ export function createFolderCollector({ root }: { root: string }): StorageCollec
   return {
     kinds: ['folder'],
     async collect({ tenantId, name }, { signal }) {
-      await (cleared ??= clear(graves));
+      await (cleared ??= clear(graves).catch((error: unknown) => {
+        cleared = undefined; // the next call tries again
+        throw error;
+      }));
       const folder = await folderOf(path.join(root, tenantId), name);
       if (folder === undefined) return;
+      await mkdir(graves, { recursive: true }); // it may have been tidied away
       const grave = path.join(graves, newId('gone'));
       signal.throwIfAborted();
-      if (!(await exists(rename(folder, grave)))) return;
+      await rename(folder, grave).catch(async (error: NodeJS.ErrnoException) => {
+        // Either may be missing; only the folder's own absence is what was asked for.
+        if (error.code !== 'ENOENT' || (await lstat(folder).catch(absent)) !== undefined) throw error;
+      });
       await rm(grave, { recursive: true, force: true, maxRetries: 3 });
     },
   };
@@ -47,10 +54,3 @@ async function clear(graves: string): Promise<void> {
 const absent = (error: NodeJS.ErrnoException): undefined => {
   if (error.code !== 'ENOENT') throw error;
 };
-
-async function exists(act: Promise<unknown>): Promise<boolean> {
-  return act.then(
-    () => true,
-    (error: NodeJS.ErrnoException) => absent(error) ?? false,
-  );
-}

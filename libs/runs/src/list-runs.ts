@@ -1,5 +1,6 @@
 import {
   contentHash,
+  cursorTime,
   defineCursor,
   identifier,
   LIST_SCAN_ROWS_MAX,
@@ -13,10 +14,9 @@ import { z } from 'zod';
 import { findRunsPage, walkRunsPage, type RunPage, type RunPageQuery } from './run-list.sql';
 import { indexPattern, searchPattern } from './run-search';
 
-const wireTime = z.iso.datetime({ precision: 3 }).regex(/^(?!0000)/);
 const runCursor = defineCursor(
   'runs',
-  z.strictObject({ status: z.enum(RUN_STATES), updatedAt: wireTime, id: identifier, asOf: wireTime.nullable() }),
+  z.strictObject({ status: z.enum(RUN_STATES), updatedAt: cursorTime, id: identifier, asOf: cursorTime.nullable() }),
 );
 
 /**

@@ -1,5 +1,6 @@
 import {
   contentHash,
+  cursorTime,
   defineCursor,
   identifier,
   LIST_ROWS_DEFAULT,
@@ -12,10 +13,7 @@ import { findSession, type SessionKey } from '@runplane/sessions';
 import { z } from 'zod';
 import { listCancelRequestsOfSession } from './cancel-request.sql';
 
-const cancelRequestCursor = defineCursor(
-  'cancel-requests',
-  z.strictObject({ createdAt: z.iso.datetime({ precision: 3 }).regex(/^(?!0000)/), id: identifier }),
-);
+const cancelRequestCursor = defineCursor('cancel-requests', z.strictObject({ createdAt: cursorTime, id: identifier }));
 
 /** Everybody who asked to stop something in a session, newest first, by page. Errors: SessionNotFound, InvalidCursor. */
 export async function listSessionCancelRequests(

@@ -129,6 +129,37 @@ test('a launcher that does not answer is asked no further, tells nothing, and hi
   expect(await getRun(store.db, lost.key)).toMatchObject({ status: 'failed' });
 });
 
+test('a job that can never be asked about does not hide those behind it', async () => {
+  const first = { id: '' };
+  const launcher = launcherOf('one bad', {
+    find: ({ runnerJobId }) => {
+      first.id ||= runnerJobId;
+      return runnerJobId === first.id ? Promise.reject(new Error('forbidden')) : Promise.resolve({ state: 'gone' });
+    },
+  });
+  const both = [await aLaunchedTurn(launcher), await aLaunchedTurn(launcher)];
+  await store.db.pool.query(`UPDATE runplane.runner_jobs SET last_checked_at = created_at - interval '1 hour' WHERE launcher = 'one bad'`);
+
+  expect([await reconcile(launcher), await reconcile(launcher)]).toEqual([
+    { changed: 0, failed: 1 },
+    { changed: 1, failed: 1 },
+  ]);
+
+  const [hidden] = both.filter(({ jobId }) => jobId !== first.id);
+  expect(await getRun(store.db, hidden?.key ?? { tenantId, runId: '' })).toMatchObject({ status: 'failed' });
+});
+
+test('a launcher that cannot follow its job to its end is told of, and harms nobody', async () => {
+  const launcher = launcherOf('no end', { find: () => Promise.resolve({ state: 'active' }) });
+  const launch: Launcher['launch'] = () =>
+    Promise.resolve({ outcome: 'created', jobName: 'j', result: {}, ended: Promise.reject(new Error('lost sight of it')) });
+
+  const { key } = await aLaunchedTurn({ ...launcher, launch });
+
+  expect(await getRun(store.db, key)).toMatchObject({ status: 'pending' });
+  expect(errors).toEqual([expect.stringContaining('lost sight of it')]);
+});
+
 test('the outside is asked while no transaction is open and no row is locked', async () => {
   const seen: unknown[] = [];
   const look = async () => {

@@ -2,8 +2,14 @@ import { freeText, type JsonObject } from '@runplane/contracts';
 import { inTransaction, type Db } from '@runplane/database';
 import { failUnclaimedJob } from './fail-unclaimed-job';
 import type { Launcher, ListedJob, ObservedJob } from './launcher';
-import { findOrphans } from './runner-job.sql';
-import { listRunnerJobsForReconciliation, mergeRunnerJobResult, settleRunnerJobs, type ReconciliationJob } from './runner-jobs';
+import { findOrphans, type JobKey } from './runner-job.sql';
+import {
+  listRunnerJobsForReconciliation,
+  mergeRunnerJobResult,
+  returnRunnerJobs,
+  settleRunnerJobs,
+  type ReconciliationJob,
+} from './runner-jobs';
 
 export interface Reconciliation {
   /** Runs that were ended or requeued, and jobs that were removed. */
@@ -41,7 +47,10 @@ export async function reconcileRunnerJobsOnce(
   return { changed: pass.changed, failed: pass.failed };
 }
 
-/** A list or a look that fails ends the asking: nothing is there to answer. What was seen until then counts. */
+/**
+ * A list or a look that fails ends the asking: nothing is there to answer. What was seen until then counts; what was not asked for comes first in
+ * the next pass, or one job that always fails would hide those behind it for ever.
+ */
 async function reconcile(
   pass: Pass,
   db: Db,
@@ -53,15 +62,18 @@ async function reconcile(
   const seen = new Map(listed.map((job) => [keyOf(job.tenantId, job.runnerJobId), job]));
 
   const inactive: ReconciliationJob[] = [];
-  for (const job of recorded) {
+  for (const [at, job] of recorded.entries()) {
     // What the list does not have is asked for by name: it may have been recorded after, or be none that can be listed.
     const observed = seen.get(keyOf(job.tenantId, job.id)) ?? (await pass.attempt(`job ${job.jobName}`, () => find(launcher, job)));
-    if (observed === undefined) break;
+    if (observed === undefined) {
+      await returnRunnerJobs(db, { jobs: keysOf(recorded.slice(at + 1)) });
+      break;
+    }
     if (observed.state === 'active') continue;
     inactive.push(job);
     if (observed.state !== 'unknown') await pass.count(`job ${job.jobName}`, () => recordEnd(db, job, observed));
   }
-  await settleRunnerJobs(db, { jobs: inactive.map(({ tenantId, id: jobId }) => ({ tenantId, jobId })) });
+  await settleRunnerJobs(db, { jobs: keysOf(inactive) });
 
   const old = listed.filter(({ state, ageMs }) => state === 'active' && ageMs > ORPHAN_GRACE_MS);
   for (const at of await findOrphans(db.sql, old, { endedForMs: ORPHAN_GRACE_MS })) {
@@ -95,6 +107,7 @@ class Pass {
   }
 }
 
+const keysOf = (jobs: readonly ReconciliationJob[]): JobKey[] => jobs.map(({ tenantId, id: jobId }) => ({ tenantId, jobId }));
 const keyOf = (tenantId: string, runnerJobId: string): string => `${tenantId}/${runnerJobId}`;
 
 async function find(launcher: Launcher, { id: runnerJobId, ...job }: ReconciliationJob): Promise<ObservedJob> {

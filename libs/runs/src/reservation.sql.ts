@@ -155,13 +155,20 @@ export interface EndedReservation extends ReservationKey {
   readonly data: JsonObject;
 }
 
-/** Holds whose lease has ended and that nobody has given back: what was done under them may be half done. Longest ago first. */
-export async function listEndedReservations(on: SqlExecutor, kind: ReservationKind, limit: number): Promise<EndedReservation[]> {
+/**
+ * Holds for an act (`data.act`) whose lease has ended and that nobody has given back: what was done under them may be half done. Longest ago
+ * first. The act is asked for here: those of another one, which may stand for long, must not fill the page.
+ */
+export async function listEndedReservations(
+  on: SqlExecutor,
+  { kind, act, limit }: { kind: ReservationKind; act: string; limit: number },
+): Promise<EndedReservation[]> {
   const found = await rows(
     on,
     EndedRow,
     sql`SELECT tenant_id AS "tenantId", key AS "key", owner AS "owner", epoch AS "epoch", data::text AS "data" FROM runplane.reservations
         WHERE owner IS NOT NULL AND expires_at <= (SELECT runplane.app_now()) AND kind = ${kind}::text::runplane.reservation_kind
+          AND data ->> 'act' = ${act}::text
         ORDER BY expires_at, key LIMIT ${limit}::int`,
   );
   return found.map(({ key: [, key], ...ended }) => ({ kind, key, ...ended }));

@@ -90,14 +90,23 @@ test('an act that failed, or died with its process, is resumed under the next ep
   await expect(withRunnerRetentionFence(t.db, fence, () => Promise.reject(new Error('no cluster')))).rejects.toThrow('no cluster');
   expect(await getCommand(t.db, { tenantId: TENANT, commandId: command.id })).toMatchObject({ state: 'failed' });
   const resumed: FencedRun[] = [];
-  const resume = () =>
-    resumeRetentionFences(t.db, (fenced) => {
-      resumed.push(fenced);
-      return Promise.resolve();
-    });
+  const resume = (limit?: number) =>
+    resumeRetentionFences(
+      t.db,
+      (fenced) => {
+        resumed.push(fenced);
+        return Promise.resolve();
+      },
+      { limit },
+    );
   expect(await resume()).toEqual({ changed: 0, failed: 0 }); // it may be under way yet
   await endHold(run.id);
-  expect(await resume()).toEqual({ changed: 1, failed: 0 });
+  // What a removal has left for a later pass ended before, and is none of its business.
+  await t.db.pool.query(
+    `INSERT INTO runplane.reservations (kind, key, slot, tenant_id, owner, epoch, expires_at, data)
+     SELECT 'retention', '["acme","removal"]', 1, 'acme', 'r', 1, runplane.app_now() - interval '1 hour', '{"act":"remove"}'`,
+  );
+  expect(await resume(1)).toEqual({ changed: 1, failed: 0 });
   expect(resumed).toMatchObject([{ run: { id: run.id, status: 'failed' }, command: { id: command.id }, isTerminal: true, resumed: true }]);
   expect(await resume()).toEqual({ changed: 0, failed: 0 });
 

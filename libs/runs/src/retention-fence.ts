@@ -16,7 +16,7 @@ import {
   type JsonObject,
   type Run,
 } from '@runplane/contracts';
-import { inTransaction, isLive, sql, type Db, type Tx } from '@runplane/database';
+import { inTransaction, isLive, remainingSince, sql, type Db, type Tx } from '@runplane/database';
 import { z } from 'zod';
 import { closeRun } from './close-run';
 import { lockCommand, lockOpenCommands, toCommand, type CommandRow } from './command.sql';
@@ -78,8 +78,9 @@ export async function withRunnerRetentionFence<T>(
   act: RetentionAct<T>,
 ): Promise<T> {
   const fence = parseInput(Fence, input);
-  const { fenced, hold, remainingMs } = await inTransaction(db, (tx) => fenceRun(tx, { tenantId, runId }, fence));
-  return actUnderHold(db, { fenced, hold, remainingMs, leaseMs: fence.leaseMs }, act);
+  const askedAt = performance.now();
+  const taken = await inTransaction(db, (tx) => fenceRun(tx, { tenantId, runId }, fence));
+  return actUnderHold(db, { ...taken, askedAt, leaseMs: fence.leaseMs }, act);
 }
 
 /**
@@ -89,18 +90,19 @@ export async function withRunnerRetentionFence<T>(
 export async function resumeRetentionFences(
   db: Db,
   act: RetentionAct<unknown>,
-  { limit = 100 }: { limit?: number } = {},
+  { limit = 100 }: { limit?: number | undefined } = {},
 ): Promise<{ changed: number; failed: number }> {
-  const ended = await listEndedReservations(db.sql, 'retention', limit);
+  const ended = await listEndedReservations(db.sql, { kind: 'retention', act: FENCE_ACT, limit });
   const passed = { changed: 0, failed: 0 };
   for (const { tenantId, key: runId, data, ...left } of ended) {
     const { commandId } = data;
-    if (data['act'] !== FENCE_ACT || tenantId === null || typeof commandId !== 'string') continue;
+    if (tenantId === null || typeof commandId !== 'string') continue;
     try {
+      const askedAt = performance.now();
       const taken = await inTransaction(db, (tx) => resumeFence(tx, { tenantId, runId }, { commandId, data }));
       if (taken === undefined)
         await releaseReservation(db, { ...left, tenantId, key: runId, slot: 1 }); // nothing is left to remove
-      else await actUnderHold(db, { ...taken, leaseMs: RESERVATION_LEASE_MS_DEFAULT }, act);
+      else await actUnderHold(db, { ...taken, askedAt, leaseMs: RESERVATION_LEASE_MS_DEFAULT }, act);
       passed.changed += 1;
     } catch (error) {
       passed.failed += 1;
@@ -121,10 +123,10 @@ interface Taken {
 
 async function actUnderHold<T>(
   db: Db,
-  { fenced, hold, remainingMs, leaseMs }: Taken & { leaseMs: number },
+  { fenced, hold, remainingMs, askedAt, leaseMs }: Taken & { askedAt: number; leaseMs: number },
   act: RetentionAct<T>,
 ): Promise<T> {
-  const keeper = keepHeld(db, hold, { leaseMs, remainingMs });
+  const keeper = keepHeld(db, hold, { leaseMs, remainingMs: remainingSince(remainingMs, askedAt) });
   try {
     const done = await act(fenced, { signal: keeper.lost });
     await keeper.stop();

@@ -240,6 +240,18 @@ export function takeJobsToReconcile(
   );
 }
 
+/** Moves the last look at unsettled jobs behind every look that there has been. */
+export async function writeJobsUnchecked(on: SqlExecutor, jobs: readonly JobKey[]): Promise<void> {
+  if (jobs.length === 0) return;
+  await on.query(sql`
+    WITH named AS (SELECT * FROM unnest(${jobs.map((job) => job.tenantId)}::text[], ${jobs.map((job) => job.jobId)}::text[]) AS n (tenant_id, id)),
+    l AS MATERIALIZED (
+      SELECT j.tenant_id, j.id FROM runplane.runner_jobs j JOIN named n ON (n.tenant_id, n.id) = (j.tenant_id, j.id)
+      WHERE j.settled_at IS NULL ORDER BY j.tenant_id COLLATE "C", j.id COLLATE "C" FOR NO KEY UPDATE OF j
+    )
+    UPDATE runplane.runner_jobs j SET last_checked_at = j.created_at FROM l WHERE (j.tenant_id, j.id) = (l.tenant_id, l.id)`);
+}
+
 /** Settles the named jobs whose run and command have ended; those states are final, so the snapshot may speak of them. Gives the settled ids. */
 export async function writeJobsSettled(on: SqlExecutor, jobs: readonly JobKey[]): Promise<string[]> {
   if (jobs.length === 0) return [];

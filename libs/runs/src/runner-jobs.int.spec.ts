@@ -1,4 +1,4 @@
-import { REFERENCE_BYTES_MAX, type SaveRunnerJob } from '@runplane/contracts';
+import { contentHash, encodeCursor, REFERENCE_BYTES_MAX, type SaveRunnerJob } from '@runplane/contracts';
 import { inTransaction } from '@runplane/database';
 import { useDatabase } from '@runplane/database/testing';
 import { cancelRun } from './cancel-run';
@@ -114,6 +114,9 @@ test('the jobs of a run come in pages, oldest first; a run that is not there is 
   await expect(listRunnerJobs(t.db, { ...key, commandId: command.id, cursor: first.cursor ?? '' })).rejects.toMatchObject({
     code: 'invalid_cursor',
   });
+  const { hash } = contentHash({ ...key, commandId: null });
+  const forged = encodeCursor('runner-jobs', { createdAt: '0000-01-01T00:00:00.000Z', id: 'x' }, hash);
+  await expect(listRunnerJobs(t.db, { ...key, cursor: forged })).rejects.toMatchObject({ code: 'invalid_cursor' });
   await expect(listRunnerJobs(t.db, { ...key, limit: 0 })).rejects.toMatchObject({ code: 'invalid_request' });
   for (const foreign of [
     { ...key, tenantId: 'other' },

@@ -1,6 +1,7 @@
 import {
   CommandNotOfRun,
   contentHash,
+  cursorTime,
   defineCursor,
   freeText,
   IdempotencyConflict,
@@ -38,6 +39,7 @@ import {
   mergeIntoResult,
   takeJobsToReconcile,
   writeJobsSettled,
+  writeJobsUnchecked,
   type JobKey,
   type JobToReconcile,
   type NewRunnerJob,
@@ -147,7 +149,7 @@ export async function getRunnerJob(at: At, key: JobKey): Promise<RunnerJob> {
 
 const jobNotFound = (jobId: string): RunnerJobNotFound => new RunnerJobNotFound(`There is no runner job ${jobId}.`, { jobId });
 
-const jobCursor = defineCursor('runner-jobs', z.strictObject({ createdAt: z.iso.datetime({ precision: 3 }), id: identifier }));
+const jobCursor = defineCursor('runner-jobs', z.strictObject({ createdAt: cursorTime, id: identifier }));
 const ListLimit = z.int().min(1).max(LIST_ROWS_MAX).default(LIST_ROWS_DEFAULT);
 
 /** One page of a run's jobs, or of one of its commands, oldest first. Errors: RunNotFound, InvalidCursor, InvalidRequest. */
@@ -219,12 +221,21 @@ export async function listRunnerJobsForReconciliation(at: At, input: z.input<typ
   }));
 }
 
+/** Gives jobs that were taken for a look, and were not looked at, back: they are due at once, before those that were. Locks: the jobs, by tenant and id. */
+export async function returnRunnerJobs(at: At, { jobs }: { jobs: readonly JobKey[] }): Promise<void> {
+  takingJobs(at, jobs);
+  await writeJobsUnchecked(executorOf(at), jobs);
+}
+
 /**
  * Ends the reconciliation of jobs whose run and command have ended and of which the launcher has nothing left. Others are left as they are.
  * Returns the ids that were settled by this call. Locks: the jobs, by tenant and id.
  */
 export async function settleRunnerJobs(at: At, { jobs }: { jobs: readonly JobKey[] }): Promise<{ settled: string[] }> {
-  const ids = jobs.map(({ tenantId, jobId }) => `${tenantId}/${jobId}`);
-  if (isTx(at)) takingLock(at, 'runnerJob', ...inLockOrder(ids));
+  takingJobs(at, jobs);
   return { settled: await writeJobsSettled(executorOf(at), jobs) };
+}
+
+function takingJobs(at: At, jobs: readonly JobKey[]): void {
+  if (isTx(at)) takingLock(at, 'runnerJob', ...inLockOrder(jobs.map(({ tenantId, jobId }) => `${tenantId}/${jobId}`)));
 }

@@ -137,7 +137,7 @@ describe('making a runner in a place', () => {
 
 test('a retention’s place stays when its lease ends, until somebody resumes it', async () => {
   const of = { kind: 'retention' as const, tenantId: TENANT, key: 'run-1' };
-  const first = await inTransaction(t.db, (tx) => reserve(tx, { ...of, owner: 'p1', data: { runId: 'run-1' } }));
+  const first = await inTransaction(t.db, (tx) => reserve(tx, { ...of, owner: 'p1', data: { act: 'fence', runId: 'run-1' } }));
   expect(first).toMatchObject({ kind: 'reserved', reservation: { slot: 1, epoch: 1 } });
   expect(await inTransaction(t.db, (tx) => reserve(tx, { ...of, owner: 'p2' }))).toMatchObject({
     kind: 'refused',
@@ -146,7 +146,9 @@ test('a retention’s place stays when its lease ends, until somebody resumes it
   });
   await endHolds('run-1');
   await pruneReservationsOnce(t.db);
-  expect(await listEndedReservations(t.db.sql, 'retention', 10)).toEqual([{ ...of, owner: 'p1', epoch: 1, data: { runId: 'run-1' } }]);
+  const ended = (act: string) => listEndedReservations(t.db.sql, { kind: 'retention', act, limit: 10 });
+  expect(await ended('fence')).toEqual([{ ...of, owner: 'p1', epoch: 1, data: { act: 'fence', runId: 'run-1' } }]);
+  expect(await ended('remove')).toEqual([]);
 
   const resumed = await inTransaction(t.db, (tx) => reserve(tx, { ...of, owner: 'p2' }));
   if (resumed.kind !== 'reserved') throw new Error('not resumed');
@@ -155,7 +157,7 @@ test('a retention’s place stays when its lease ends, until somebody resumes it
   await expect(renewReservation(t.db, late)).rejects.toMatchObject({ code: 'reservation_lost' });
   await inTransaction(t.db, (tx) => confirmReservation(tx, resumed.reservation));
   expect(await releaseReservation(t.db, resumed.reservation)).toEqual({ released: false });
-  expect(await listEndedReservations(t.db.sql, 'retention', 10)).toEqual([]);
+  expect(await ended('fence')).toEqual([]);
   await confirmRunnerSlotIsGone();
 });
 

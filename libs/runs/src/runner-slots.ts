@@ -9,7 +9,7 @@ import {
   ReserveRunnerSlot,
   type RunnerSlot,
 } from '@runplane/contracts';
-import { inTransaction, type At, type Db, type Tx } from '@runplane/database';
+import { inTransaction, remainingSince, type At, type Db, type Tx } from '@runplane/database';
 import type { RunKey } from './run.sql';
 import type { Reservation } from './reservation.sql';
 import { confirmReservation, releaseReservation, renewReservation, reservationLost, reserve, type ReserveOutcome } from './reservations';
@@ -115,10 +115,11 @@ export async function withRunnerSlot<T>(
 ): Promise<T> {
   signal?.throwIfAborted();
   const owner = newId('slot');
+  const askedAt = performance.now();
   const slot = await inTransaction(db, (tx) => reserveRunnerSlot(tx, { ...wanted, tenantId, owner }));
   const { leaseMs } = parseInput(ReserveRunnerSlot, { ...wanted, owner });
   const held = hold({ tenantId }, slot);
-  const keeper = keepHeld(db, held, { leaseMs, remainingMs: slot.remainingMs });
+  const keeper = keepHeld(db, held, { leaseMs, remainingMs: remainingSince(slot.remainingMs, askedAt) });
   try {
     const signals = signal === undefined ? [keeper.lost] : [keeper.lost, signal];
     const made = await act({ slot, signal: AbortSignal.any(signals) });
@@ -135,7 +136,7 @@ export async function withRunnerSlot<T>(
   }
 }
 
-/** Renews a hold every third of its lease until stopped. `lost` is aborted when it is taken away, or when no renewal came through in time. */
+/** Renews a hold every third of its lease until stopped; `remainingMs` from now. `lost` is aborted when it is taken away, or when no renewal came through in time. */
 export function keepHeld(
   db: Db,
   held: Reservation,
@@ -155,7 +156,7 @@ export function keepHeld(
       try {
         const renewed = await renewReservation(db, held, { leaseMs });
         clearTimeout(end);
-        end = setTimeout(lose, renewed.remainingMs - (performance.now() - askedAt)).unref();
+        end = setTimeout(lose, remainingSince(renewed.remainingMs, askedAt)).unref();
       } catch (error) {
         if (isDomainError(error) && error.code === 'reservation_lost') lose();
       }

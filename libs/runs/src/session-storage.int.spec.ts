@@ -154,6 +154,45 @@ describe('the collector of folders', () => {
     );
   });
 
+  test('is told to stop before its lease ends, however long the commit of its claim has taken', async () => {
+    await expiredSession('h1');
+    await t.db.pool.query(`
+      CREATE FUNCTION pg_temp.late() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(0.7); RETURN NULL; END';
+      CREATE CONSTRAINT TRIGGER late_commit AFTER UPDATE ON runplane.sessions DEFERRABLE INITIALLY DEFERRED
+        FOR EACH ROW WHEN (OLD.storage_lease_owner IS NULL AND NEW.storage_lease_owner IS NOT NULL) EXECUTE FUNCTION pg_temp.late()`);
+    const held: unknown[] = [];
+    const collector: StorageCollector = {
+      kinds: ['folder'],
+      collect: async (_claim, { signal }) => {
+        if (!signal.aborted) await new Promise((resolve) => signal.addEventListener('abort', resolve));
+        const { rows } = await t.db.pool.query(
+          `SELECT storage_lease_expires_at > runplane.app_now() AS live FROM runplane.sessions WHERE session_id = 'h1'`,
+        );
+        held.push(...rows);
+      },
+    };
+    await collectStorageOnce(t.db, { collector, owner: 'gc', leaseMs: 1_000 });
+    await t.db.pool.query('DROP TRIGGER late_commit ON runplane.sessions');
+    expect(held).toEqual([{ live: true }]);
+  });
+
+  test('goes on when its folder of half deleted things is in the way at first, or tidied away later', async () => {
+    const own = await mkdtemp(path.join(root, 'own-'));
+    const graves = path.join(own, '.deleting');
+    await writeFile(graves, '');
+    const collector = createFolderCollector({ root: own });
+    const remove = (name: string) => collector.collect({ ...theClaim, name }, { signal: new AbortController().signal });
+    for (const name of ['a', 'b']) await mkdir(path.join(own, tenantId, name), { recursive: true });
+
+    await expect(remove('a')).rejects.toThrow('EEXIST');
+    await rm(graves);
+    await remove('a');
+    await rm(graves, { recursive: true });
+    await remove('b');
+
+    expect(await readdir(path.join(own, tenantId))).toEqual([]);
+  });
+
   test('that comes too late confirms nothing: another folder is attached by then', async () => {
     await expiredSession('g1');
     const slow: StorageCollector = {

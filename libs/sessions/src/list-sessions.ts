@@ -1,5 +1,6 @@
 import {
   contentHash,
+  cursorTime,
   defineCursor,
   identifier,
   InvalidRequest,
@@ -14,10 +15,7 @@ import { executorOf, type At } from '@runplane/database';
 import { z } from 'zod';
 import { countChangedSince, listChangedPage, listSessionsPage, type SessionFilter, type SessionPlace } from './session-list.sql';
 
-const sessionCursor = defineCursor(
-  'sessions',
-  z.strictObject({ lastActivityAt: z.iso.datetime({ precision: 3 }).regex(/^(?!0000)/), sessionId: identifier }),
-);
+const sessionCursor = defineCursor('sessions', z.strictObject({ lastActivityAt: cursorTime, sessionId: identifier }));
 
 /** Up to so many changed sessions are sorted for a page of unread ones; beyond, the list is read in its own order. */
 const CHANGED_FEW_MAX = 1_000;

@@ -1,4 +1,11 @@
-import { matchesListState, SESSION_LIST_STATES, type SessionSummary, type UpsertSession } from '@runplane/contracts';
+import {
+  contentHash,
+  encodeCursor,
+  matchesListState,
+  SESSION_LIST_STATES,
+  type SessionSummary,
+  type UpsertSession,
+} from '@runplane/contracts';
 import { ensureTenant, inTransaction, type Tx } from '@runplane/database';
 import { openClient, useDatabase, waitForHorizon } from '@runplane/database/testing';
 import {
@@ -347,6 +354,12 @@ describe('the storage of a session', () => {
       ['e1', false],
       ['e2', true],
     ]);
+    const one = await listGcExpiredSessions(t.db, { tenantId, limit: 1 });
+    expect((await listGcExpiredSessions(t.db, { tenantId, cursor: one.cursor ?? '' })).storages).toMatchObject([{ sessionId: 'e2' }]);
+    const place = { expiresAt: '0000-01-01T00:00:00.000Z', sessionId: 'e1', tenantId };
+    const forged = encodeCursor('expired-storage', place, contentHash({ tenantId }).hash);
+    for (const bad of [{ tenantId, cursor: forged }, { cursor: one.cursor ?? '' }])
+      await expect(listGcExpiredSessions(t.db, bad)).rejects.toMatchObject({ code: 'invalid_cursor' });
     if (held === undefined) throw new Error('no claim');
     await endTurn('e2');
     await expect(run((tx) => confirmStorageEvicted(tx, { ...held, epoch: 2 }))).rejects.toMatchObject({ code: 'storage_changed' });

@@ -1,4 +1,6 @@
 import {
+  contentHash,
+  cursorTime,
   defineCursor,
   freeText,
   identifier,
@@ -122,7 +124,7 @@ function storageChanged({ sessionId, storageKind, storageName, storageVersion }:
 
 const expiredCursor = defineCursor(
   'expired-storage',
-  z.strictObject({ expiresAt: z.iso.datetime({ precision: 3 }), sessionId: identifier, tenantId: identifier }),
+  z.strictObject({ expiresAt: cursorTime, sessionId: identifier, tenantId: identifier }),
 );
 
 /**
@@ -138,10 +140,12 @@ export async function listGcExpiredSessions(
   }: { tenantId?: string | undefined; cursor?: string | undefined; limit?: number | undefined },
 ): Promise<{ storages: ExpiredStorage[]; cursor: string | null }> {
   const rowsMax = Math.min(Math.max(limit, 1), LIST_ROWS_MAX);
-  const after = cursor === undefined ? undefined : expiredCursor.decode(cursor);
+  const filterHash = contentHash({ tenantId: tenantId ?? null }).hash;
+  const after = cursor === undefined ? undefined : expiredCursor.decode(cursor, filterHash);
   const found = await listExpiredStorage(executorOf(at), { tenantId, after, limit: rowsMax + 1 });
   const storages = found.slice(0, rowsMax);
   const last = storages.at(-1);
   if (found.length <= rowsMax || last === undefined) return { storages, cursor: null };
-  return { storages, cursor: expiredCursor.encode({ expiresAt: last.expiresAt, sessionId: last.sessionId, tenantId: last.tenantId }) };
+  const place = { expiresAt: last.expiresAt, sessionId: last.sessionId, tenantId: last.tenantId };
+  return { storages, cursor: expiredCursor.encode(place, filterHash) };
 }
