@@ -21,7 +21,7 @@ import {
   failUnclaimedRunsOnce,
   getLatestSessionResourceRun,
 } from '@runplane/runs';
-import { aClaimedRun, aRun, makeTenants, message, TENANT } from '@runplane/runs/testing';
+import { aClaimedRun, aClaimedTurn, aRun, makeTenants, message, TENANT } from '@runplane/runs/testing';
 import {
   leaseExpiredStorage,
   listGcExpiredSessions,
@@ -114,6 +114,8 @@ interface Hot {
 }
 
 let claimed: Awaited<ReturnType<typeof aClaimedRun>>;
+let several: Awaited<ReturnType<typeof aClaimedTurn>>[];
+const about = (commandId: string) => ({ type: 'assistant_message', payload: { text: 'x', commandId } });
 const claimedKey = () => ({ tenantId, runId: claimed.run.id });
 const deepest: { feed?: string | undefined; changes?: string | undefined; sessions: Partial<Record<string, string>> } = { sessions: {} };
 const lateCursors = new Map<string, string>();
@@ -137,6 +139,24 @@ const HOT: Record<string, Hot> = {
   'append run events': {
     call: (db) => appendRunEvents(db, { ...claimedKey(), epoch: claimed.epoch, events: [message('x')] }),
     statement: /INSERT INTO runplane.run_events/,
+    index: 'runs_pkey',
+  },
+  'append an event each to several runs': {
+    call: (db) =>
+      Promise.all(
+        several.map(({ run, epoch, command }) => appendRunEvents(db, { tenantId, runId: run.id, epoch, events: [about(command.id)] })),
+      ),
+    statement: /json_array_elements[\s\S]+CROSS JOIN LATERAL/,
+    index: 'runs_pkey',
+  },
+  'append several events each to several runs': {
+    call: (db) =>
+      Promise.all(
+        several.map(({ run, epoch, command }) =>
+          appendRunEvents(db, { tenantId, runId: run.id, epoch, events: [message('x'), about(command.id)] }),
+        ),
+      ),
+    statement: /unknown AS MATERIALIZED/,
     index: 'runs_pkey',
   },
   'claim a run': {
@@ -346,7 +366,9 @@ const PLANNING = [
 beforeAll(async () => {
   await makeTenants(t.db);
   claimed = await aClaimedRun(t.db);
-  await heartbeat(t.db, { ...claimedKey(), epoch: claimed.epoch, leaseMs: CLAIM_LEASE_MS_MAX }); // longer than this file takes
+  several = await Promise.all([1, 2, 3, 4, 5].map(() => aClaimedTurn(t.db)));
+  for (const { run, epoch } of [claimed, ...several])
+    await heartbeat(t.db, { tenantId, runId: run.id, epoch, leaseMs: CLAIM_LEASE_MS_MAX }); // longer than this file takes
 });
 
 describe('on an empty store', () => {

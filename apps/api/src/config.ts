@@ -27,6 +27,7 @@ export const Environment = z.object({
   RUNPLANE_POOL_MAX: count(2, 500).default(10),
   RUNPLANE_PREPARED_STATEMENTS: onOff.default(true),
   RUNPLANE_STARTUP_SETTINGS: onOff.default(true),
+  RUNPLANE_COALESCE: onOff.default(true),
   RUNPLANE_LOCK_TIMEOUT_MS: count(100, 60_000).default(4_000),
   RUNPLANE_STATEMENT_TIMEOUT_MS: count(1_000, 600_000).default(15_000),
   RUNPLANE_WAITERS_MAX: count(1, 1_000_000).default(10_000),
@@ -57,6 +58,8 @@ export interface Config {
   readonly poolMax: number;
   readonly preparedStatements: boolean;
   readonly startupSettings: boolean;
+  /** Calls of runners that arrive together share a statement. */
+  readonly coalesce: boolean;
   readonly lockTimeoutMs: number;
   readonly statementTimeoutMs: number;
   readonly waitersMax: number;
@@ -95,6 +98,7 @@ export async function readConfig(env: NodeJS.ProcessEnv): Promise<Config> {
     poolMax: variables.RUNPLANE_POOL_MAX,
     preparedStatements: variables.RUNPLANE_PREPARED_STATEMENTS,
     startupSettings: variables.RUNPLANE_STARTUP_SETTINGS,
+    coalesce: variables.RUNPLANE_COALESCE,
     lockTimeoutMs: variables.RUNPLANE_LOCK_TIMEOUT_MS,
     statementTimeoutMs: variables.RUNPLANE_STATEMENT_TIMEOUT_MS,
     waitersMax: variables.RUNPLANE_WAITERS_MAX,

@@ -59,6 +59,7 @@ export async function serve({
       applicationName: 'runplane-api',
       preparedStatements: config.preparedStatements,
       startupSettings: config.startupSettings,
+      coalesce: config.coalesce,
       lockTimeoutMs: config.lockTimeoutMs,
       statementTimeoutMs: config.statementTimeoutMs,
       onError: (error, where) => log.app?.log.warn({ err: error, where }, 'database'),

@@ -31,7 +31,7 @@ export interface DbOptions {
   statementTimeoutMs?: number | undefined;
   /** How long to wait for a new connection, or for one of the pool to become free. */
   connectTimeoutMs?: number | undefined;
-  /** False: each call by a statement of its own, also when many arrive together (docs/adr/0017). */
+  /** False: each call by a statement of its own, also when many arrive together (docs/adr/0019). */
   coalesce?: boolean | undefined;
   hub?: Partial<HubSettings> | undefined;
   /** Told of errors that no call can answer for: a connection lost while idle, a failed hint. Never throw from it. */

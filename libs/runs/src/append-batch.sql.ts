@@ -54,7 +54,15 @@ const jsonArray = (texts: readonly string[]): string => `[${texts.join(',')}]`; 
 /** What is read of a run while it is locked. */
 const LOCKED = sql`r.tenant_id, r.id, r.project_id, r.session_id, r.partition_key, r.shard, r.status, r.failure_kind, r.claim_epoch,
   r.last_producer_seq, r.last_event_seq, r.last_tx, r.open_tool_calls`;
-const PASSES = sql`l.claim_epoch = c.epoch AND l.status IN ('claimed', 'cancelling') AND (c.sequence IS NULL OR l.last_producer_seq = c.sequence - 1)`;
+/**
+ * The run that `key` names, locked unless somebody else holds it. For each key by itself, and of not more keys than there are: as a join,
+ * planned for any parameters, it reads the whole table while that is small, and goes on to when it has grown.
+ */
+const lockedRun = (key: Sql): Sql =>
+  sql`SELECT ${LOCKED} FROM runplane.runs r WHERE r.tenant_id = ${key}.tenant_id AND r.id = ${key}.id FOR NO KEY UPDATE SKIP LOCKED`;
+/** The guards of a call by the locked run `l`, but for its commands and its tool calls. */
+const passes = (c: Sql): Sql =>
+  sql`l.claim_epoch = ${c}.epoch AND l.status IN ('claimed', 'cancelling') AND (${c}.sequence IS NULL OR l.last_producer_seq = ${c}.sequence - 1)`;
 const EVENT_COLUMNS = sql`e.id AS event_id, e.type, e.command_id, e.tool_call_id, e.is_output, e.payload`;
 const VERDICT = sql`SELECT call AS "call", CASE WHEN ok THEN last_seq::text END AS "lastSeq", status::text AS "status", failure_kind AS "failureKind",
   claim_epoch AS "claimEpoch", last_producer_seq AS "lastProducerSeq" FROM d`;
@@ -74,17 +82,18 @@ function plainStatement(calls: readonly RunnerBatch[]): Sql {
   return sql`
     WITH l AS MATERIALIZED (
       SELECT ${LOCKED}, c.call::int, c.epoch, c.sequence, c.event_id, c.type, c.command_id, c.tool_call_id, c.is_output, c.payload
-      FROM ROWS FROM (unnest(${calls.map((call) => call.tenantId)}::text[]), unnest(${calls.map((call) => call.runId)}::text[]),
+      FROM (SELECT * FROM ROWS FROM (unnest(${calls.map((call) => call.tenantId)}::text[]), unnest(${calls.map((call) => call.runId)}::text[]),
           unnest(${calls.map((call) => call.epoch)}::int[]), unnest(${calls.map((call) => call.sequence ?? null)}::int[]),
           unnest(${events.map((e) => e.id)}::text[]), unnest(${events.map((e) => e.type)}::text[]), unnest(${events.map((e) => e.commandId)}::text[]),
           unnest(${events.map((e) => e.toolCallId)}::text[]), unnest(${events.map((e) => isOutputEvent(e.type))}::bool[]),
           json_array_elements(${jsonArray(events.map((e) => e.payloadText))}::json))
         WITH ORDINALITY AS c (tenant_id, id, epoch, sequence, event_id, type, command_id, tool_call_id, is_output, payload, call)
-      JOIN runplane.runs r ON r.tenant_id = c.tenant_id AND r.id = c.id
-      ORDER BY r.id COLLATE "C" FOR NO KEY UPDATE OF r SKIP LOCKED
+        ORDER BY c.id COLLATE "C" LIMIT ${calls.length}::int) c
+      CROSS JOIN LATERAL (${lockedRun(sql`c`)}) r
     ), d AS MATERIALIZED (
       SELECT l.*, l.last_event_seq + 1 AS last_seq, runplane.app_now() AS now, greatest(l.last_tx, ${feedTx}) AS tx,
-        l.claim_epoch = l.epoch AND l.status IN ('claimed', 'cancelling') AND (l.sequence IS NULL OR l.last_producer_seq = l.sequence - 1) AND (l.type <> 'tool_call' OR l.open_tool_calls < ${OPEN_TOOL_CALLS_MAX}::int)
+        ${passes(sql`l`)}
+          AND (l.type <> 'tool_call' OR l.open_tool_calls < ${OPEN_TOOL_CALLS_MAX}::int)
           AND (l.command_id IS NULL OR (SELECT k.id FROM runplane.commands k
           WHERE k.tenant_id = l.tenant_id AND k.run_id = l.id AND k.id = l.command_id) IS NOT NULL) AS ok
       FROM l
@@ -114,9 +123,9 @@ function generalStatement(calls: readonly RunnerBatch[]): Sql {
   return sql`
     WITH l AS MATERIALIZED (
       SELECT ${LOCKED}, w.run
-      FROM unnest(${keys.map((key) => key.tenantId)}::text[], ${keys.map((key) => key.runId)}::text[]) WITH ORDINALITY AS w (tenant_id, id, run)
-      JOIN runplane.runs r ON r.tenant_id = w.tenant_id AND r.id = w.id
-      ORDER BY r.id COLLATE "C" FOR NO KEY UPDATE OF r SKIP LOCKED
+      FROM (SELECT * FROM unnest(${keys.map((key) => key.tenantId)}::text[], ${keys.map((key) => key.runId)}::text[]) WITH ORDINALITY AS w (tenant_id, id, run)
+        ORDER BY w.id COLLATE "C" LIMIT ${keys.length}::int) w
+      CROSS JOIN LATERAL (${lockedRun(sql`w`)}) r
     ), unknown AS MATERIALIZED (
       SELECT m.call
       FROM unnest(${named.map((m) => m.call)}::int[], ${named.map((m) => m.tenantId)}::text[], ${named.map((m) => m.runId)}::text[], ${named.map((m) => m.id)}::text[])
@@ -124,7 +133,7 @@ function generalStatement(calls: readonly RunnerBatch[]): Sql {
       WHERE (SELECT k.id FROM runplane.commands k WHERE k.tenant_id = m.tenant_id AND k.run_id = m.run_id AND k.id = m.id) IS NULL
     ), v AS MATERIALIZED (
       SELECT l.*, c.call::int, c.epoch, c.sequence, c.events, c.tool_calls, runplane.app_now() AS now, greatest(l.last_tx, ${feedTx}) AS tx,
-        ${PASSES} AND c.call NOT IN (SELECT call FROM unknown)
+        ${passes(sql`c`)} AND c.call NOT IN (SELECT call FROM unknown)
           AND (c.tool_calls = 0 OR l.open_tool_calls + sum(c.tool_calls) OVER (PARTITION BY l.run ORDER BY c.call) <= ${OPEN_TOOL_CALLS_MAX}::int) AS ok
       FROM unnest(${calls.map((call) => places.get(nameOf(call)) ?? 0)}::int[], ${calls.map((call) => call.epoch)}::int[],
           ${calls.map((call) => call.sequence ?? null)}::int[], ${calls.map((call) => call.events.length)}::int[],

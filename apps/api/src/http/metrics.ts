@@ -1,4 +1,4 @@
-import type { Db } from '@runplane/database';
+import type { CoalescerStats, Db } from '@runplane/database';
 import type { FastifyInstance } from 'fastify';
 import { collectDefaultMetrics, Counter, Gauge, Histogram, Registry } from 'prom-client';
 import type { Loop } from '../maintenance/run-every';
@@ -73,8 +73,31 @@ export function measure(app: FastifyInstance, { db, waiters, loops, processMetri
     'Hints and safety polls that failed since start',
     () => db.hub.stats.notifyFailures + db.hub.stats.pollFailures,
   );
+  measureCoalescers(db, registers);
   measureLoops(loops, registers);
   return registry;
+}
+
+/** By kind of call: append, heartbeat, ack; there once the first such call has come. */
+function measureCoalescers(db: Db, registers: Registry[]): void {
+  const ofKinds = (name: string, help: string, read: (stats: CoalescerStats) => number): void => {
+    const made = new Gauge({
+      name,
+      help,
+      labelNames: ['kind'],
+      registers,
+      collect: () => {
+        for (const [kind, { stats }] of db.coalescers) made.set({ kind }, read(stats));
+      },
+    });
+  };
+  ofKinds('runplane_coalesced_calls', 'Calls since start, alone or with others', (stats) => stats.calls);
+  ofKinds('runplane_coalesced_together', 'Calls that went with others since start', (stats) => stats.together);
+  ofKinds('runplane_coalesced_batches', 'Statements that they shared since start', (stats) => stats.batches);
+  ofKinds('runplane_coalesced_busy', 'Calls put back since start because somebody else held their rows', (stats) => stats.busy);
+  ofKinds('runplane_coalesced_refused', 'Calls for which there was no room since start', (stats) => stats.refused);
+  ofKinds('runplane_coalesced_queue', 'Calls that wait for a batch now', (stats) => stats.waiting);
+  ofKinds('runplane_coalesced_queue_bytes', 'Bytes of the calls that wait', (stats) => stats.waitingBytes);
 }
 
 function measureLoops(loops: () => readonly Loop[], registers: Registry[]): void {
