@@ -7,19 +7,23 @@ import {
   appendRunEvents,
   claimDispatchIntents,
   claimRun,
-  heartbeat,
   countRunEvents,
-  getRunFacets,
-  listCommandEvents,
-  listRunOutput,
-  listSessionOutput,
-  listSessionTrace,
-  listRunEvents,
-  listRuns,
-  sweepLostRunnersOnce,
-  sweepCancelDeadlinesOnce,
   failUnclaimedRunsOnce,
   getLatestSessionResourceRun,
+  getRunFacets,
+  heartbeat,
+  listCommandEvents,
+  listRunEvents,
+  listRunOutput,
+  listRuns,
+  listSessionOutput,
+  listSessionTrace,
+  pruneCancelRequestsOnce,
+  pruneIntentsOnce,
+  pruneRunEventsOnce,
+  pruneRunsOnce,
+  sweepCancelDeadlinesOnce,
+  sweepLostRunnersOnce,
 } from '@runplane/runs';
 import { aClaimedRun, aClaimedTurn, aRun, makeTenants, message, TENANT } from '@runplane/runs/testing';
 import {
@@ -244,7 +248,45 @@ const HOT: Record<string, Hot> = {
     index: 'runs_claim_deadline_at_id_idx',
   },
   ...sessionStatements(),
+  ...retentionStatements(),
 };
+
+/** What each pass of retention looks for. */
+function retentionStatements(): Record<string, Hot> {
+  const pass = {
+    tenantId,
+    dryRun: true,
+    policy: { runsDays: 1, eventsDays: 1, intentsDays: 1, cancelRequestsDays: 1, runnersDays: 1, archive: false },
+  };
+  return {
+    'find runs to remove': {
+      call: (db) => pruneRunsOnce(db, pass),
+      statement: /LIMIT 1 OFFSET/,
+      index: 'runs_tenant_id_finished_at_id_idx',
+    },
+    'find runs to remove that may go': {
+      call: (db) => pruneRunsOnce(db, pass),
+      statement: /last_command_id/,
+      index: 'runs_tenant_id_finished_at_id_idx',
+    },
+    'find runs whose events are to go': {
+      call: (db) => pruneRunEventsOnce(db, pass),
+      statement: /finished_at, r.id LIMIT/,
+      index: 'runs_unpruned_events',
+    },
+    'find events that are going': {
+      call: (db) => pruneRunEventsOnce(db, pass),
+      statement: /events_pruned_through IS NOT NULL/,
+      index: 'runs_events_to_remove',
+    },
+    'find intents to remove': {
+      call: (db) => pruneIntentsOnce(db, pass),
+      statement: /dispatch_intents x/,
+      index: 'dispatch_intents_tenant_id_finished_at_id_idx',
+    },
+    'find cancel requests to remove': { call: (db) => pruneCancelRequestsOnce(db, pass), statement: /cancel_requests x/ },
+  };
+}
 
 function sessionStatements(): Record<string, Hot> {
   const pages = Object.entries(SESSION_LISTS).map(([name, { over, index, ...more }]): [string, Hot] => [

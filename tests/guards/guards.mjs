@@ -11,6 +11,7 @@ const runLife = (name) => ({ file: `${RUNS}/run-life.int.spec.ts`, name });
 const decisions = (name) => ({ file: `${RUNS}/run-decisions.spec.ts`, name });
 const sessions = (name) => ({ file: 'libs/sessions/src/session.int.spec.ts', name });
 const feed = (name) => ({ file: 'libs/outbox/src/read-feed.int.spec.ts', name });
+const retention = (name) => ({ file: `${RUNS}/retention.int.spec.ts`, name });
 const claims = (name) => ({ file: 'libs/database/src/claims.int.spec.ts', name });
 const schema = (name) => ({ file: 'tests/contract/schema.spec.ts', name });
 const kubernetes = (name) => ({ file: 'tests/scenarios/kubernetes.spec.ts', name });
@@ -925,5 +926,56 @@ export const GUARDS = [
     text: 'if (lease !== undefined && isLive(lease.expiresInMs)) {',
     replacement: 'if (lease === null) {',
     test: races('fences', 'that meets a claim leaves the run to its runner'),
+  },
+
+  // Retention: nothing goes that has not been archived, or that somebody still needs.
+  {
+    name: 'a copy is read back before anything is removed',
+    file: `${RUNS}/run-archive.ts`,
+    text: 'await verify(sink, key, { receipt, manifest: written.manifest, alive });',
+    replacement: '',
+    test: retention('has another copy than was written: one bit leaves everything'),
+  },
+  {
+    name: 'a run that is not what was archived stays',
+    file: `${RUNS}/remove-run.ts`,
+    text: 'if (now?.stamp !== stored.stamp) throw new RunChanged();',
+    replacement: '',
+    test: races('retention', 'keeps the run until a copy has its record too'),
+  },
+  {
+    name: 'a removal is confirmed by its reservation',
+    file: `${RUNS}/remove-run.ts`,
+    text: 'archive: archived }); await confirmReservation(tx, hold);',
+    replacement: 'archive: archived });',
+    test: races('retention', 'was too slow removes nothing any more'),
+  },
+  {
+    name: 'an unsettled job keeps its run',
+    file: `${RUNS}/retention.sql.ts`,
+    text: "kind === 'runs' ? sql`${HAS_UNSETTLED_JOB} OR ${IS_HELD}",
+    replacement: "kind === 'runs' ? sql`${IS_HELD}",
+    test: retention('a job of it is not settled'),
+  },
+  {
+    name: 'readers are told that events are gone',
+    file: `${RUNS}/require.ts`,
+    text: 'if (pruned !== null && afterSeq < pruned.firstSeq - 1) throw eventsPruned(runId, pruned);',
+    replacement: '',
+    test: retention('go in parts; readers are told'),
+  },
+  {
+    name: 'the id of a removed run is not used again',
+    file: `${RUNS}/create-run.ts`,
+    text: 'if (stored.inputHash === null) throw await absentRun(tx, key);',
+    replacement: 'if (stored.inputHash === null) return false;',
+    test: retention('leaves its id used for ever'),
+  },
+  {
+    name: 'a repeat whose turn has just been removed starts over',
+    file: `${RUNS}/admit-turn.ts`,
+    text: 'if (stored?.inputHash == null) throw goneMeanwhile();',
+    replacement: '',
+    test: races('retention', 'behind it a new one'),
   },
 ];
