@@ -129,7 +129,10 @@ export const Run = z
     createdAt: time,
     updatedAt: time,
     finishedAt: time.nullable(),
-    eventsPrunedAt: time.nullable().meta({ description: 'Set when retention has archived and removed the events of the run' }),
+    eventsPrunedAt: time
+      .nullable()
+      .default(null)
+      .meta({ description: 'Set when retention has archived and removed the events of the run' }),
   })
   .meta({ id: 'Run' });
 export type Run = z.infer<typeof Run>;
@@ -247,7 +250,7 @@ export const ClaimedRun = z
     run: Run,
     epoch: z.int(),
     leaseRemainingMs: z.int(),
-    durationRemainingMs: z.int().nullable(),
+    durationRemainingMs: z.int().nullable().default(null),
     commands: z.array(Command),
     serverTime: time,
   })
