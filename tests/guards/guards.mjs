@@ -8,6 +8,7 @@ const MIGRATION = 'prisma/migrations/20261129140000_first_tables/migration.sql';
 
 const races = (file, name) => ({ file: `tests/races/${file}.spec.ts`, name });
 const runLife = (name) => ({ file: `${RUNS}/run-life.int.spec.ts`, name });
+const together = (name) => ({ file: `${RUNS}/append-coalescer.int.spec.ts`, name });
 const decisions = (name) => ({ file: `${RUNS}/run-decisions.spec.ts`, name });
 const sessions = (name) => ({ file: 'libs/sessions/src/session.int.spec.ts', name });
 const feed = (name) => ({ file: 'libs/outbox/src/read-feed.int.spec.ts', name });
@@ -365,6 +366,85 @@ export const GUARDS = [
       file: `${RUNS}/admit-steer.int.spec.ts`,
       name: 'becomes a steer of the open turn where it asks for that, and stays it; a free session admits it',
     },
+  },
+
+  // Calls that share a statement have the guards of single ones.
+  {
+    name: 'an append in a batch names the current epoch',
+    file: `${RUNS}/append-batch.sql.ts`,
+    text: 'l.claim_epoch = ${c}.epoch AND l.status',
+    replacement: 'l.status',
+    test: together('calls of which one is refused'),
+  },
+  {
+    name: 'nothing is appended to an ended run by a batch',
+    file: `${RUNS}/append-batch.sql.ts`,
+    text: "AND l.status IN ('claimed', 'cancelling')",
+    replacement: '',
+    test: together('a run that has ended'),
+  },
+  {
+    name: 'a batch number is the next one in a batch too',
+    file: `${RUNS}/append-batch.sql.ts`,
+    text: '(${c}.sequence IS NULL OR l.last_producer_seq = ${c}.sequence - 1)',
+    replacement: 'true',
+    test: together('a batch too early'),
+  },
+  {
+    name: 'a batch appends to runs of the caller’s tenant alone',
+    file: `${RUNS}/append-batch.sql.ts`,
+    text: 'r.tenant_id = ${key}.tenant_id AND r.id',
+    replacement: 'r.id',
+    test: together('another tenant’s run'),
+  },
+  {
+    name: 'an event in a batch names a command of its run',
+    file: `${RUNS}/append-batch.sql.ts`,
+    text: 'k.run_id = l.id AND k.id',
+    replacement: 'k.id',
+    test: together('an event about a command of another run'),
+  },
+  {
+    name: 'events in a batch name commands of their run',
+    file: `${RUNS}/append-batch.sql.ts`,
+    text: 'AND c.call NOT IN (SELECT call FROM unknown)',
+    replacement: '',
+    test: together('calls of which one is refused'),
+  },
+  {
+    name: 'a batch takes one numbered call of a run and epoch',
+    file: `${RUNS}/append-coalescer.ts`,
+    text: 'sequence === undefined ? undefined : String(epoch)',
+    replacement: 'undefined',
+    test: together('batches of one producer'),
+  },
+  {
+    name: 'a batch of appends waits for no run',
+    file: `${RUNS}/append-batch.sql.ts`,
+    text: '${key}.id FOR NO KEY UPDATE SKIP LOCKED',
+    replacement: '${key}.id FOR NO KEY UPDATE',
+    test: races('append-batches', 'calls to a locked run wait for it in their order'),
+  },
+  {
+    name: 'a batch of acknowledgements waits for no run',
+    file: `${RUNS}/run.sql.ts`,
+    text: 'FOR NO KEY UPDATE OF r SKIP LOCKED',
+    replacement: 'FOR NO KEY UPDATE OF r',
+    test: races('append-batches', 'acknowledgements of a locked run wait, others do not'),
+  },
+  {
+    name: 'after a lost connection only numbered calls are repeated',
+    file: `${RUNS}/append-coalescer.ts`,
+    text: 'isRepeatable: ({ sequence }) => sequence !== undefined',
+    replacement: 'isRepeatable: () => true',
+    test: races('append-batches', 'a batch whose backend is killed'),
+  },
+  {
+    name: 'calls of one run do not overtake each other',
+    file: 'libs/database/src/call-queue.ts',
+    text: 'lane.underWay || lane.waiting.length === 0 ? undefined',
+    replacement: 'lane.waiting.length === 0 ? undefined',
+    test: { file: 'libs/database/src/call-queue.spec.ts', name: 'takes nothing of a lane while a call of it is under way' },
   },
 
   // Locks.

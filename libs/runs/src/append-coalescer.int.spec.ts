@@ -88,6 +88,11 @@ type Case = {
   calls: (stage: Stage) => Omit<Call, 'runId' | 'epoch'> | Partial<Call> | Partial<Call>[];
 };
 
+let foreignCommand: string;
+beforeAll(async () => {
+  foreignCommand = (await aClaimedTurn(single)).command.id;
+});
+
 const secret = 'Authorization: Bearer abcdefghijklmnopqrstuvwxyz0123456789';
 const many = (commandId: string): NewRunEvent[] => [
   {
@@ -107,6 +112,12 @@ const CASES: Record<string, Case> = {
   'an event': { calls: () => ({ events: [message('one')] }) },
   'an event with a command and a secret': {
     calls: ({ commandId }) => ({ events: [{ type: 'assistant_message', payload: { text: secret, commandId } }], producerSequence: 1 }),
+  },
+  'an event about a command that nobody has': {
+    calls: () => ({ events: [{ type: 'assistant_message', payload: { text: 'x', commandId: 'cmd_of_nobody' } }] }),
+  },
+  'an event about a command of another run': {
+    calls: () => ({ events: [{ type: 'assistant_message', payload: { text: 'x', commandId: foreignCommand } }] }),
   },
   'several events with a tool call, its result and a command': {
     calls: ({ commandId }) => ({ events: many(commandId), producerSequence: 1 }),
