@@ -175,6 +175,9 @@ describe('a number or a time beyond what the database holds', () => {
       [`commands/${world.commandId}/ack`, { epoch: n }],
     ];
     for (const [call, body] of bodies) expectProblem(await api.call('POST', `${path}/${call}`, { body }), 400, 'invalid_request');
+    const { remainingMs: _, ...slot } = world.slot;
+    for (const call of ['renew', 'confirm', 'release'])
+      expectProblem(await api.call('POST', `/v1/runner-slots/${call}`, { body: { ...slot, epoch: n } }), 400, 'invalid_request');
   });
 
   test('behind the last command there is nothing, however far', async () => {

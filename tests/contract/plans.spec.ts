@@ -28,6 +28,7 @@ import {
 import { aClaimedRun, aClaimedTurn, aRun, makeTenants, message, TENANT } from '@runplane/runs/testing';
 import {
   leaseExpiredStorage,
+  listSharedStorage,
   listGcExpiredSessions,
   listSessionChanges,
   listSessions,
@@ -332,6 +333,11 @@ function sessionStatements(): Record<string, Hot> {
       call: (db) => leaseExpiredStorage(db.sql as unknown as Tx, { owner: 'gc', leaseMs: 1_000, limit: 10, kinds: ['pvc', 'folder'] }),
       statement: /SKIP LOCKED/,
       index: 'sessions_storage_expiry',
+    },
+    'find who shares a storage': {
+      call: (db) => listSharedStorage(db.sql, [{ tenantId, sessionId: 's1', kind: 'folder', name: 'a/b' }]),
+      statement: /string_to_array/,
+      index: 'sessions_storage_name',
     },
     'list expired storage': {
       call: (db) => listGcExpiredSessions(db, {}),

@@ -744,9 +744,16 @@ export const GUARDS = [
   {
     name: 'a launcher that does not answer says nothing about its jobs',
     file: `${RUNS}/reconcile-runner-jobs.ts`,
-    text: 'if (observed === undefined) break;',
-    replacement: 'if (observed === undefined) continue;',
+    text: '      break;\n',
+    replacement: '      continue;\n',
     test: reconciliation('a launcher that does not answer is asked no further, tells nothing, and hides no other launcher'),
+  },
+  {
+    name: 'a job that cannot be asked about hides none behind it',
+    file: `${RUNS}/reconcile-runner-jobs.ts`,
+    text: 'await returnRunnerJobs(db, { jobs: keysOf(recorded.slice(at + 1)) });',
+    replacement: '',
+    test: reconciliation('a job that can never be asked about does not hide those behind it'),
   },
   {
     name: 'a job that is young is no orphan',
@@ -827,9 +834,30 @@ export const GUARDS = [
   {
     name: 'storage is not claimed under any open run',
     file: `${RUNS}/claim-expired-storage.ts`,
-    text: 'const busy = await listBusySessions(tx, claims);',
-    replacement: 'const busy: StorageClaim[] = [];',
+    text: '...(await listBusySessions(tx, claims)), ',
+    replacement: '',
     test: storage('expired storage is not claimed while any run of the session is open'),
+  },
+  {
+    name: 'storage is not claimed while another session uses it',
+    file: `${RUNS}/claim-expired-storage.ts`,
+    text: ', ...(await listSharedStorage(tx, claims))',
+    replacement: '',
+    test: storage('storage that another session uses is not deleted'),
+  },
+  {
+    name: 'storage that is being deleted is not attached to another session',
+    file: `${SESSIONS}/session-storage.ts`,
+    text: 'sharers.forEach(assertStorageFree);',
+    replacement: '',
+    test: storage('storage that another session uses is not deleted'),
+  },
+  {
+    name: 'the time of a deletion runs from before its claim',
+    file: `${RUNS}/collect-storage.ts`,
+    text: 'remainingSince(claim.leaseRemainingMs, askedAt)',
+    replacement: 'claim.leaseRemainingMs',
+    test: storage('is told to stop before its lease ends'),
   },
   {
     name: 'no turn starts while storage is being deleted',

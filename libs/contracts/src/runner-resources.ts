@@ -1,6 +1,6 @@
 import { z } from 'zod';
 import { identifier } from './identifiers';
-import { RESERVATION_LEASE_MS_DEFAULT, RESERVATION_LEASE_MS_MAX, RESERVATION_LEASE_MS_MIN, RUNNER_SLOTS_MAX } from './limits';
+import { COUNTER_MAX, RESERVATION_LEASE_MS_DEFAULT, RESERVATION_LEASE_MS_MAX, RESERVATION_LEASE_MS_MIN, RUNNER_SLOTS_MAX } from './limits';
 import { Runner } from './resources';
 import { JsonRecord } from './wire-json';
 
@@ -98,7 +98,7 @@ export const RunnerSlot = z
 export type RunnerSlot = z.infer<typeof RunnerSlot>;
 
 export const HeldSlot = z
-  .strictObject({ key: identifier, slot: z.int().min(1).max(RUNNER_SLOTS_MAX), owner: identifier, epoch: z.int().min(1) })
+  .strictObject({ key: identifier, slot: z.int().min(1).max(RUNNER_SLOTS_MAX), owner: identifier, epoch: z.int().min(1).max(COUNTER_MAX) })
   .meta({ id: 'HeldSlot' });
 export type HeldSlot = z.infer<typeof HeldSlot>;
 export const RenewRunnerSlot = HeldSlot.extend({ leaseMs }).meta({ id: 'RenewRunnerSlot' });

@@ -7,7 +7,7 @@ import {
   STORAGE_LEASE_MS_MIN,
 } from '@runplane/contracts';
 import type { Tx } from '@runplane/database';
-import { leaseExpiredStorage, returnStorageClaims, type StorageClaim } from '@runplane/sessions';
+import { leaseExpiredStorage, listSharedStorage, returnStorageClaims, type StorageClaim } from '@runplane/sessions';
 import { z } from 'zod';
 import { listBusySessions } from './session-runs.sql';
 
@@ -21,7 +21,7 @@ const ClaimExpiredStorage = z.strictObject({
     .default(['pvc', 'folder']),
 });
 
-/** A session with an open run keeps its storage; it is looked at again after this. */
+/** A session with an open run keeps its storage, and so does one that shares it; it is looked at again after this. */
 const BUSY_DELAY_MS = 60_000;
 
 /**
@@ -29,7 +29,8 @@ const BUSY_DELAY_MS = 60_000;
  * and nothing attaches storage of the same name. Afterwards: delete outside, then confirmStorageEvicted or releaseStorage.
  *
  * Input     owner: one incarnation of a collector; leaseMs: time for the deletion, 1 s to 1 h, default 60 s; limit: 1 to 100; kinds.
- * Returns   claims with epoch and storage version. Sessions with an open turn, or any run that has not ended, are not among them.
+ * Returns   claims with epoch and storage version. Sessions with an open turn, or any run that has not ended, are not among them, nor are those
+ *           whose storage is, holds or lies in that of another session which has not expired or has such a run.
  * Locks     sessions, SKIP LOCKED: waits for nobody.   Writes: sessions.
  * Keeps     OWN-1, OWN-2 (expired by the database's clock, after the lock).
  * Source    the original's listGcExpiredSessions, which offered running sessions and left the deletion unguarded.
@@ -37,10 +38,10 @@ const BUSY_DELAY_MS = 60_000;
 export async function claimExpiredStorage(tx: Tx, input: z.input<typeof ClaimExpiredStorage>): Promise<StorageClaim[]> {
   const claims = await leaseExpiredStorage(tx, parseInput(ClaimExpiredStorage, input));
   if (claims.length === 0) return [];
-  // A second statement: whoever made a run has held the session's lock before us, and has committed.
-  const busy = await listBusySessions(tx, claims);
-  await returnStorageClaims(tx, busy, BUSY_DELAY_MS);
-  const kept = new Set(busy.map(keyText));
+  // Further statements: whoever made a run has held the session's lock before us, and has committed; so has whoever attached the storage elsewhere.
+  const busy = [...(await listBusySessions(tx, claims)), ...(await listSharedStorage(tx, claims))];
+  const kept = new Map(busy.map((each) => [keyText(each), each]));
+  await returnStorageClaims(tx, [...kept.values()], BUSY_DELAY_MS);
   return claims.filter((claim) => !kept.has(keyText(claim)));
 }
 

@@ -1,6 +1,6 @@
 import { inTransaction, sql } from '@runplane/database';
 import { useDatabase } from '@runplane/database/testing';
-import { confirmStorageEvicted, createSessions, getSession, markSessionRead } from '@runplane/sessions';
+import { confirmStorageEvicted, createSessions, getSession, refreshSessionStorage, markSessionRead } from '@runplane/sessions';
 import { existsSync } from 'node:fs';
 import { mkdir, mkdtemp, readdir, rm, symlink, writeFile } from 'node:fs/promises';
 import os from 'node:os';
@@ -83,6 +83,35 @@ test('expired storage is not claimed while any run of the session is open, also 
   expect(await claim()).toEqual([]); // looked at again after a minute
   await letDue();
   expect(await claim()).toMatchObject([{ attempts: 1 }, { attempts: 1 }]);
+});
+
+test('storage that another session uses is not deleted, and while it is being deleted no other attaches it', async () => {
+  const attach = (id: string, name: string) => sessions().refreshSessionStorage({ ...key(id), storage: { kind: 'folder', name } });
+  const names: [string, string][] = [
+    ['same', 's/a'],
+    ['above', 's'],
+    ['below', 's/a/b'],
+    ['beside', 's/ab'],
+  ];
+  for (const [id, name] of names) {
+    await expiredSession(`${id}-old`);
+    await sessions().upsertSession({ ...key(`${id}-new`), session: { projectId: 'p1', backendProfile: 'demo' } });
+    await attach(`${id}-old`, `${id}/s/a`);
+    await attach(`${id}-new`, `${id}/${name}`);
+  }
+  const beside = (await claim()).map(({ sessionId }) => sessionId);
+  expect(beside).toEqual(['beside-old']);
+  for (const name of ['beside/s/a', 'beside/s', 'beside/s/a/b']) {
+    await expect(attach('same-new', name)).rejects.toMatchObject({ code: 'storage_evicting', data: { sessionId: 'beside-old' } });
+  }
+
+  // An attachment that has not committed: the collector passes the expired session over.
+  await expiredSession('late-old');
+  await inTransaction(t.db, async (tx) => {
+    await refreshSessionStorage(tx, { ...key('same-new'), storage: { kind: 'folder', name: 'late-old/x' } });
+    expect(await claim()).toEqual([]);
+  });
+  expect(await claim()).toEqual([]);
 });
 
 test('no run starts in a session while its storage is being deleted; one that starts after the lease takes the deletion away', async () => {

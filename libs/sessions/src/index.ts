@@ -16,6 +16,7 @@ export {
 } from './session-storage';
 export {
   leaseExpiredStorage,
+  listSharedStorage,
   returnStorageClaims,
   type CollectableKind,
   type ExpiredStorage,

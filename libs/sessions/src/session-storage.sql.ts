@@ -1,6 +1,6 @@
 import type { RefreshSessionStorage, StorageKind } from '@runplane/contracts';
 import { STORAGE_EVICTION_ATTEMPTS_MAX } from '@runplane/contracts';
-import { column, joinSql, rawSql, rows, sql, type SqlExecutor, type Tx } from '@runplane/database';
+import { column, joinSql, rawSql, rows, sql, type Sql, type SqlExecutor, type Tx } from '@runplane/database';
 import { z } from 'zod';
 import { changeSession, one, takeStorageLease, type SessionKey } from './session.sql';
 
@@ -104,6 +104,55 @@ export async function returnStorageClaims(tx: Tx, claims: readonly SessionKey[],
       storage_ready_at = runplane.app_now() + ${delayMs}::int * interval '1 millisecond'
     FROM unnest(${claims.map(({ tenantId }) => tenantId)}::text[], ${claims.map(({ sessionId }) => sessionId)}::text[]) c (tenant_id, session_id)
     WHERE t.tenant_id = c.tenant_id AND t.session_id = c.session_id`);
+}
+
+/** Storage as a session names it. */
+export interface NamedStorage extends SessionKey {
+  readonly kind: CollectableKind;
+  readonly name: string;
+  readonly namespace?: string | null | undefined;
+}
+
+/**
+ * Other sessions `s` of the tenant with storage that is, holds or lies in that of `c` (tenant_id, session_id, kind, name, namespace): deleting the one
+ * deletes of the other. Two conditions, each by the index of names. A claim that names no namespace may lie in any.
+ */
+const overlaps = (condition: Sql): Sql => {
+  const of = sql`FROM runplane.sessions s WHERE s.tenant_id = c.tenant_id AND s.session_id <> c.session_id AND s.storage_kind IN ('pvc', 'folder')
+    AND s.storage_kind::text = c.kind AND (c.kind = 'folder' OR s.storage_namespace IS NULL OR c.namespace IS NULL OR s.storage_namespace = c.namespace)
+    AND ${condition}`;
+  const above = sql`s.storage_pvc_name COLLATE "C" = ANY (ARRAY(SELECT array_to_string((string_to_array(c.name, '/'))[1:n], '/')
+    FROM generate_series(1, cardinality(string_to_array(c.name, '/'))) n))`;
+  const below = sql`s.storage_pvc_name COLLATE "C" > c.name || '/' AND s.storage_pvc_name COLLATE "C" < c.name || '0'`; // behind the slash comes the zero
+  return sql`SELECT s.tenant_id, s.session_id ${of} AND ${above} UNION ALL SELECT s.tenant_id, s.session_id ${of} AND ${below}`;
+};
+
+const named = (storages: readonly NamedStorage[]): Sql => sql`unnest(${storages.map(({ tenantId }) => tenantId)}::text[],
+  ${storages.map(({ sessionId }) => sessionId)}::text[], ${storages.map(({ kind }) => kind)}::text[], ${storages.map(({ name }) => name)}::text[],
+  ${storages.map(({ namespace }) => namespace ?? null)}::text[]) AS c (tenant_id, session_id, kind, name, namespace)`;
+
+const KeyRow = z.object({ tenantId: column.text, sessionId: column.text });
+
+/** Those whose storage another session uses that has not expired, or has an open run. */
+export function listSharedStorage(on: SqlExecutor, storages: readonly NamedStorage[]): Promise<SessionKey[]> {
+  const uses = sql`(s.expires_at IS NULL OR s.expires_at > (SELECT runplane.app_now()) OR (
+    SELECT true FROM runplane.runs r WHERE r.tenant_id = s.tenant_id AND r.session_id = s.session_id AND r.finished_at IS NULL LIMIT 1))`;
+  return rows(
+    on,
+    KeyRow,
+    sql`SELECT c.tenant_id AS "tenantId", c.session_id AS "sessionId" FROM ${named(storages)} WHERE EXISTS (${overlaps(uses)})`,
+  );
+}
+
+/** Expired sessions that share a storage: whoever is about to attach it locks them, or finds them being deleted. By id. */
+export async function listExpiredSharers(on: SqlExecutor, storage: NamedStorage): Promise<string[]> {
+  const expired = sql`s.expires_at <= (SELECT runplane.app_now())`;
+  const found = await rows(
+    on,
+    z.object({ sessionId: column.text }),
+    sql`SELECT DISTINCT o.session_id AS "sessionId" FROM ${named([storage])} CROSS JOIN LATERAL (${overlaps(expired)}) o`,
+  );
+  return found.map(({ sessionId }) => sessionId);
 }
 
 const ExpiredRow = z.object({

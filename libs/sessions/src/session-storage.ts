@@ -20,8 +20,9 @@ import { backOffMs, executorOf, type At, type Tx } from '@runplane/database';
 import { z } from 'zod';
 import { getSession, requireLockedSession } from './session';
 import { decideEvicted, holdsStorage, storageHeldMs } from './session-decisions';
-import type { SessionKey, SessionRow } from './session.sql';
+import { lockSessions, type SessionKey, type SessionRow } from './session.sql';
 import {
+  listExpiredSharers,
   listExpiredStorage,
   writeEvicted,
   writeStorage,
@@ -34,8 +35,9 @@ import {
  * Says what storage a session has now. Everything about it is replaced.
  *
  * Returns   the session, with the next storage version.
- * Locks     session.   Writes: sessions (a new version, no activity).
- * Errors    SessionNotFound, InvalidRequest; StorageEvicting while a collector is deleting storage of this name: it may be gone in a moment.
+ * Locks     session, and the expired ones that share the storage.   Writes: sessions (a new version, no activity).
+ * Errors    SessionNotFound, InvalidRequest; StorageEvicting while a collector is deleting storage of this name, of whichever session: it may be
+ *           gone in a moment.
  * Keeps     OWN-1: whoever was deleting what was attached before is fenced.   Source: the original's refreshSessionStorage.
  */
 export async function refreshSessionStorage(
@@ -44,10 +46,21 @@ export async function refreshSessionStorage(
 ): Promise<Session> {
   const storage = parseInput(RefreshSessionStorage, input);
   const key = { tenantId, sessionId };
+  const sharers = await lockSharers(tx, key, storage);
   const session = await requireLockedSession(tx, key);
   if (storage.kind === session.storageKind && storage.name === session.storageName) assertStorageFree(session);
+  sharers.forEach(assertStorageFree);
   await writeStorage(tx, key, storage);
   return getSession(tx, key);
+}
+
+/** Locks the sessions whose deletion would take this storage along, and the session itself in its place among them; a collector passes over them. */
+async function lockSharers(tx: Tx, key: SessionKey, { kind, name, namespace }: RefreshSessionStorage): Promise<SessionRow[]> {
+  if (kind === 'none' || name == null) return [];
+  const ids = await listExpiredSharers(tx, { ...key, kind, name, namespace });
+  if (ids.length === 0) return [];
+  const locked = await lockSessions(tx, key.tenantId, [...ids, key.sessionId]);
+  return locked.filter(({ sessionId }) => sessionId !== key.sessionId);
 }
 
 /**

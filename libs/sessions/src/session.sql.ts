@@ -1,5 +1,5 @@
 import { SESSION_STATES, STORAGE_KINDS, type JsonObject, type Partition } from '@runplane/contracts';
-import { column, insertedRow, maybeRow, newKeyOf, rows, sql, takingLock, type SqlExecutor, type Tx } from '@runplane/database';
+import { column, inLockOrder, insertedRow, maybeRow, newKeyOf, rows, sql, takingLock, type SqlExecutor, type Tx } from '@runplane/database';
 import { feedTx } from '@runplane/outbox';
 import { z } from 'zod';
 
@@ -89,6 +89,22 @@ export async function lockSession(tx: Tx, { tenantId, sessionId }: SessionKey): 
   );
   if (session !== undefined) tx.feed.raise(session.lastTx);
   return session;
+}
+
+/** Locks several sessions of a tenant in the order of locks; those that are not there are left out. */
+export async function lockSessions(tx: Tx, tenantId: string, sessionIds: readonly string[]): Promise<SessionRow[]> {
+  takingLock(tx, 'session', ...inLockOrder(sessionIds.map((sessionId) => `${tenantId}/${sessionId}`)));
+  const sessions = await rows(
+    tx,
+    SessionRow,
+    sql`WITH s AS MATERIALIZED (
+          SELECT * FROM runplane.sessions WHERE tenant_id = ${tenantId}::text AND session_id = ANY (${[...sessionIds]}::text[])
+          ORDER BY session_id COLLATE "C" FOR NO KEY UPDATE
+        )
+        SELECT ${COLUMNS} FROM s`,
+  );
+  for (const { lastTx } of sessions) tx.feed.raise(lastTx);
+  return sessions;
 }
 
 export interface NewSession extends SessionKey, Partition {

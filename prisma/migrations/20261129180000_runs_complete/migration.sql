@@ -206,6 +206,10 @@ CREATE INDEX "sessions_tenant_id_changed_tx_session_id_idx" ON "runplane"."sessi
 -- CreateIndex
 CREATE INDEX "sessions_storage_expiry" ON "runplane"."sessions"("expires_at", "session_id") WHERE ((expires_at IS NOT NULL) AND (storage_kind = ANY (ARRAY['pvc'::runplane.storage_kind, 'folder'::runplane.storage_kind])));
 
+-- By hand: COLLATE "C" on the name, so that what lies below a folder is a range.
+-- CreateIndex
+CREATE INDEX "sessions_storage_name" ON "runplane"."sessions"("tenant_id", "storage_pvc_name" COLLATE "C") WHERE (storage_kind = ANY (ARRAY['pvc'::runplane.storage_kind, 'folder'::runplane.storage_kind]));
+
 -- AddForeignKey
 ALTER TABLE "runplane"."run_search" ADD CONSTRAINT "run_search_tenant_id_run_id_fkey" FOREIGN KEY ("tenant_id", "run_id") REFERENCES "runplane"."runs"("tenant_id", "id") ON DELETE CASCADE ON UPDATE CASCADE;
 
