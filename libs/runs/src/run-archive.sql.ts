@@ -57,7 +57,7 @@ const TABLES = {
 } as const;
 export type ArchivedKind = keyof typeof TABLES;
 
-const PAGE_ROWS = 500;
+const PAGE_ROWS = 2_000;
 
 /** A run's rows of one table behind a place, as the JSON that PostgreSQL makes of a row; fewer where they are large. `after` null: from the first. */
 export async function listRowTexts(
@@ -71,14 +71,15 @@ export async function listRowTexts(
   return rows(
     on,
     z.object({ place: column.text, row: column.text }),
-    sql`SELECT "place", "row" FROM (
-          SELECT n, place::text AS "place", "row", sum(octet_length("row")) OVER (ORDER BY n ROWS UNBOUNDED PRECEDING) - octet_length("row") AS bytes_before
+    sql`SELECT place::text AS "place", "row" FROM (
+          SELECT place, "row", sum(octet_length("row")) OVER (ORDER BY place ROWS UNBOUNDED PRECEDING) - octet_length("row") AS bytes_before
           FROM (
-            SELECT row_number() OVER (ORDER BY ${key}) AS n, ${key} AS place, to_json(t)::text AS "row" FROM ${rawSql(`runplane.${table}`)} t
-            WHERE t.tenant_id = ${tenantId}::text AND t.${rawSql(runColumn)} = ${runId}::text ${behind}
-            ORDER BY ${key} LIMIT ${PAGE_ROWS}::int
+            SELECT ${key} AS place, to_json(t)::text AS "row" FROM (
+              SELECT * FROM ${rawSql(`runplane.${table}`)} t
+              WHERE t.tenant_id = ${tenantId}::text AND t.${rawSql(runColumn)} = ${runId}::text ${behind} ORDER BY ${key} LIMIT ${PAGE_ROWS}::int
+            ) t
           ) texts
         ) page
-        WHERE bytes_before < ${PAGE_BYTES_MAX}::int ORDER BY n`,
+        WHERE bytes_before < ${PAGE_BYTES_MAX}::int ORDER BY page.place`,
   );
 }

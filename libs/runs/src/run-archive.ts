@@ -85,8 +85,22 @@ export async function archiveRun(
 function gzipped(lines: AsyncIterable<string>): Readable {
   const gzip = createGzip();
   // An error of a source would otherwise be nobody's, and the stream would never end.
-  pipeline(Readable.from(lines), gzip, () => undefined);
+  pipeline(Readable.from(inBlocks(lines)), gzip, () => undefined);
   return gzip;
+}
+
+const BLOCK_CHARS = 64 * 1024;
+
+/** Each write to gzip costs a way to another thread and back. */
+async function* inBlocks(lines: AsyncIterable<string>): AsyncGenerator<string> {
+  let block = '';
+  for await (const line of lines) {
+    block += line;
+    if (block.length < BLOCK_CHARS) continue;
+    yield block;
+    block = '';
+  }
+  if (block !== '') yield block;
 }
 
 async function* linesOf(
@@ -241,7 +255,7 @@ async function* textLines(key: string, content: AsyncIterable<Buffer>): AsyncGen
   if (rest !== '') throw damaged(key, 'its last line is cut');
 }
 
-const Line = z.union([Header, Row, Manifest]);
+const Line = z.discriminatedUnion('kind', [Header, Row, Manifest]);
 
 function parseLine(key: string, text: string): ArchiveLine {
   try {
