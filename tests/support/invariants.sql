@@ -90,7 +90,7 @@ UNION ALL
 SELECT 'LOG-2', 'steer ' || c.id || ' is ' || c.state || ', its run tells ' || coalesce(t.phase, 'nothing')
 FROM runplane.commands c
 LEFT JOIN LATERAL (
-  SELECT e.payload ->> 'phase' AS phase FROM runplane.run_events e
+  SELECT e.payload ->> 'phase' AS phase FROM told e
   WHERE e.tenant_id = c.tenant_id AND e.run_id = c.run_id AND e.command_id = c.id AND e.payload ->> 'phase' LIKE 'steer-%' ORDER BY e.seq DESC LIMIT 1
 ) t ON true
 WHERE c.type = 'steer' AND CASE WHEN c.state = 'completed' THEN t.phase IS DISTINCT FROM 'steer-consumed'

@@ -10,7 +10,8 @@ export const DOCUMENTED_REFUSALS: ReadonlySet<string> = new Set([
   'no_receivable_turn',
   'no_cancel_requested',
   'session_not_found', // before its first turn
-  'run_not_found', // retention was quicker
+  'run_not_found',
+  'run_deleted', // retention was quicker
   'command_not_found',
   'storage_evicting',
   'storage_changed',
