@@ -487,8 +487,9 @@ async function fill(): Promise<void> {
   );
   await run(`INSERT INTO runplane.run_events (tenant_id, run_id, seq, id, type, payload, is_output)
     SELECT $1, 'r' || i, n, 'e' || i || '-' || n, CASE n WHEN 5 THEN 'terminal_status' ELSE 'assistant_message' END, '{"text":"x"}', true FROM generate_series(1, $2::int) i, generate_series(1, 5) n`);
+  // More than a page of the feed may scan: of a table that it may read whole anyway, a scan is as good as the index.
   await run(`INSERT INTO runplane.outbox_events (tx, shard, partition_key, tenant_id, stream, stream_id, sequence, type, event_id, data)
-    SELECT 100 + i / 10, i % 32, 'k', $1, 'run', $3, 1000 + i, 'assistant_message', 'e' || i, '{"text":"x"}' FROM generate_series(1, $2::int) i`);
+    SELECT 100 + i / 10, i % 32, 'k', $1, 'run', $3, 1000 + i, 'assistant_message', 'e' || i, '{"text":"x"}' FROM generate_series(1, 3 * $2::int) i`);
   await t.db.pool.query('VACUUM ANALYZE');
   for (const [name, filter] of LISTS) {
     for (let page = 0, cursor: string | undefined; page < (name === 'all runs' ? 60 : 2); page += 1) {

@@ -82,7 +82,7 @@ export class RawClient {
     return parseFrames(body.slice(0, body.lastIndexOf('\n\n') + 2)).frames;
   }
 
-  async until(holds: (client: RawClient) => boolean, what: string, timeoutMs = 10_000): Promise<void> {
+  async until(holds: (client: RawClient) => boolean, what: string, timeoutMs = 30_000): Promise<void> {
     for (const late = Date.now() + timeoutMs; !holds(this); await new Promise((resolve) => setTimeout(resolve, 5))) {
       if (Date.now() > late) throw new Error(`never came: ${what}; received:\n${this.#received.toString('utf8').slice(-1_000)}`);
     }
