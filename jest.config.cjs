@@ -1,4 +1,6 @@
 module.exports = {
+  // Specs wait more than they compute; jest would leave one core idle.
+  maxWorkers: '100%',
   projects: [
     '<rootDir>/libs/*/jest.config.cjs',
     '<rootDir>/apps/*/jest.config.cjs',
