@@ -51,7 +51,8 @@ async function findActive(db: Db): Promise<Active | undefined> {
   return rows.length === 0 ? undefined : pick(rows);
 }
 
-function callsOf(db: Db) {
+/** `later`: the same store two days on, when everything that has ended may go. */
+function callsOf(db: Db, later: Db) {
   const runs = createRuns(db);
   const policy = { runsDays: 1, eventsDays: 1, archive: false };
   const launcher = { kind: 'test', launch: () => Promise.resolve({ outcome: 'created' as const, jobName: 'x', result: {} }) };
@@ -96,10 +97,7 @@ function callsOf(db: Db) {
     () => cancelOverdueRunsOnce(db),
     () => failUnclaimedRunsOnce(db),
     () => dispatchOnce(db, { launcher, owner: newKey() }),
-    async () => {
-      await db.pool.query(`UPDATE runplane.runs SET created_at = created_at - interval '2 days', finished_at = finished_at - interval '2 days' WHERE session_id = $1 AND finished_at IS NOT NULL`, [pick(SESSIONS)]); // prettier-ignore
-      return pick([pruneRunsOnce, pruneRunEventsOnce])(db, { tenantId, policy, limit: 3 });
-    },
+    () => pick([pruneRunsOnce, pruneRunEventsOnce])(later, { tenantId, policy, limit: 3, chunkEvents: 10 }),
     () => alone((tx) => refreshSessionStorage(tx, { tenantId, sessionId: pick(SESSIONS), storage: { kind: 'folder', name: newKey() } })),
     () => alone((tx) => renameSession(tx, { tenantId, sessionId: pick(SESSIONS), title: newKey() })),
     () => alone((tx) => claimExpiredStorage(tx, { owner: newKey() })),
@@ -114,14 +112,13 @@ test(
     const url = new URL(t.url);
     url.searchParams.set('options', '-c deadlock_timeout=50ms');
     const failures: string[] = [];
-    const db = await openDb({
-      url: url.toString(),
-      applicationName: 'race-chaos',
-      onError: (error, where) => void failures.push(`${where}: ${error.message}`),
-    });
+    const onError = (error: Error, where: string) => void failures.push(`${where}: ${error.message}`);
+    const db = await openDb({ url: url.toString(), applicationName: 'race-chaos', onError });
+    url.searchParams.set('options', `-c deadlock_timeout=50ms -c runplane.fake_now=${new Date(Date.now() + 2 * 86_400_000).toISOString()}`);
+    const later = await openDb({ url: url.toString(), applicationName: 'race-chaos-later', onError });
     const seen = new Map<string, number>();
     const until = Date.now() + CHAOS_MS;
-    const { onActive, anywhere } = callsOf(db);
+    const { onActive, anywhere } = callsOf(db, later);
     const caller = async (): Promise<void> => {
       while (Date.now() < until) {
         const about = await findActive(db);
@@ -133,6 +130,7 @@ test(
     try {
       await Promise.all(Array.from({ length: CALLERS }, caller));
     } finally {
+      await later.close();
       await db.close();
     }
 

@@ -68,7 +68,8 @@ export async function passDeadlines(db: Db, runId: string): Promise<void> {
     .query(sql`UPDATE runplane.runs SET claim_deadline_at = claim_deadline_at - interval '1 day', cancel_deadline_at = cancel_deadline_at - interval '1 day'
     WHERE id = ${runId}::text`);
   await db.sql.query(
-    sql`UPDATE runplane.commands SET cancel_deadline_at = cancel_deadline_at - interval '1 day' WHERE run_id = ${runId}::text`,
+    sql`WITH r AS MATERIALIZED (SELECT tenant_id, id FROM runplane.runs WHERE id = ${runId}::text FOR NO KEY UPDATE)
+        UPDATE runplane.commands c SET cancel_deadline_at = c.cancel_deadline_at - interval '1 day' FROM r WHERE c.tenant_id = r.tenant_id AND c.run_id = r.id`, // the commands of a run are locked under its lock
   );
 }
 
