@@ -62,14 +62,6 @@ describe('access', () => {
     }
   });
 
-  test.each(routes.filter((route) => sampleOf(route).answersAtOnce !== false))('%s is open for each of its scopes', async (route) => {
-    for (const scope of [...scopesOf(route), 'admin' as const]) {
-      const answer = await callSample(api, route, await makeWorld(api), await api.makeKey([scope]));
-      expect(answer.body?.code ?? 'ok').not.toMatch(/forbidden|unauthenticated/);
-      expect(answer.status).toBeLessThan(500);
-    }
-  });
-
   test.each(routes)('%s shows and changes nothing of another tenant', async (route) => {
     const own = await makeWorld(api); // the other tenant may get a run of the same id
     const key = await api.makeKey([...SCOPES], OTHER_TENANT);
@@ -83,6 +75,16 @@ describe('access', () => {
     expect(answer.text).not.toContain(TENANT);
     expect(await rowsOfTenant(api.db, TENANT)).toEqual(before);
   });
+
+  test('every route is open for each of its scopes', async () => {
+    for (const route of routes.filter((each) => sampleOf(each).answersAtOnce !== false)) {
+      for (const scope of [...scopesOf(route), 'admin' as const]) {
+        const answer = await callSample(api, route, await makeWorld(api), await api.makeKey([scope]));
+        expect([route, scope, answer.body?.code ?? 'ok']).toEqual([route, scope, expect.not.stringMatching(/forbidden|unauthenticated/)]);
+        expect([route, scope, answer.status < 500]).toEqual([route, scope, true]);
+      }
+    }
+  }, 120_000);
 
   test('a foreign id and an id that never was get the same answer', async () => {
     const key = await api.makeKey([...SCOPES], OTHER_TENANT);
