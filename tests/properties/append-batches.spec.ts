@@ -94,7 +94,7 @@ function send(db: Db, state: State, call: ReturnType<typeof numbered>[number]): 
     ({ eventIds, replayed }) => ({ count: eventIds.length, replayed }),
     (error: unknown) => {
       if (!isDomainError(error)) throw error;
-      return { code: error.code, data: { ...(error.data), runId: '' } };
+      return { code: error.code, data: { ...error.data, runId: '' } };
     },
   );
 }
