@@ -22,9 +22,15 @@ interface AppendOptions {
 
 program
   .command('append')
-  .description('appending run events: ours, one bare INSERT (floor), a transaction by hand, and the store this one replaces (original)')
-  .option('--callers <list>', 'how many callers at a time, one comparison each', listOf(positive), [1, 16])
-  .option('--cases <list>', 'only these: ours, hand, original; the floor always runs', listOf(String))
+  .description(
+    'appending run events: the library’s door (ours), the same without sharing statements (single), the same on the pool of an API process (coalesced), one bare INSERT (floor), a transaction by hand, and the store this one replaces (original)',
+  )
+  .option('--callers <list>', 'how many callers at a time, one comparison each', listOf(positive), [1, 16, 64])
+  .option(
+    '--cases <list>',
+    'only these: ours, single, coalesced, hand, original; the floor always runs. Without it more than 16 callers are for coalesced alone',
+    listOf(String),
+  )
   .option('--rounds <n>', 'turns of each case; the median counts', positive, 3)
   .option('--seconds <n>', 'length of a turn', positive, 5)
   .option('--json <file>', 'write the results there as well')

@@ -29,12 +29,15 @@ async function said(...runs: readonly Claimed[]): Promise<string[][]> {
   return runs.map(({ run }) => rows.filter((row) => row.run_id === run.id).map((row) => row.text));
 }
 
-/** Calls that share a statement with one that is under way. */
+/** As many calls as have a statement each; what comes while they are under way goes together. */
+async function busyWith(): Promise<() => Promise<unknown>> {
+  const others = await claimedRuns(4);
+  return () => Promise.all(others.map((other) => append(t.db, other, 'other')));
+}
 async function behind<T>(calls: () => T): Promise<T> {
-  const other = await aClaimedRun(t.db);
-  const first = append(t.db, other, 'first');
+  const others = (await busyWith())();
   const made = calls();
-  await first;
+  await others;
   return made;
 }
 
@@ -56,7 +59,7 @@ test('calls to a locked run wait for it in their order; others in their batch ar
   await holder.commit();
   await Promise.all(calls.waiting);
   expect(await said(locked)).toEqual([['holder', '1', '2', '3']]);
-  expect(stats()?.busy).toBeGreaterThanOrEqual(6);
+  expect(stats()?.busy).toBeGreaterThanOrEqual(3);
 });
 
 const HOLDERS: Record<string, { work: (tx: Tx, claimed: Claimed) => Promise<unknown>; code: string }> = {
@@ -113,13 +116,14 @@ test('batches of two processes over the same runs in other orders neither block 
 });
 
 test('a batch whose backend is killed: calls with a producer sequence are repeated, of the others nobody knows', async () => {
-  const [other, numbered, plain] = (await claimedRuns(3)) as [Claimed, Claimed, Claimed];
+  const [numbered, plain] = (await claimedRuns(2)) as [Claimed, Claimed];
+  const others = await busyWith();
   const blocker = await openClient(t.url);
   await blocker.query('BEGIN; LOCK TABLE runplane.outbox_events IN EXCLUSIVE MODE'); // each insert waits for it, in the middle of its statement
 
-  const first = append(t.db, other, 'first');
+  const first = others();
   const calls = { numbered: append(t.db, numbered, 'once', 1), plain: ending(append(t.db, plain, 'lost')) };
-  const pids = await waitUntilBlocked(t.db, 3);
+  const pids = await waitUntilBlocked(t.db, 5);
   await t.db.pool.query(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = ANY ($1) AND query LIKE '%WITH l AS%'`, [pids]);
   expect(await calls.plain).toMatchObject({ code: 'outcome_unknown' });
   await blocker.query('COMMIT');
@@ -139,7 +143,7 @@ test.each(['lose-answer', 'lose-request'] as const)(
       applicationName: 'race-broken',
       onError: () => undefined,
     });
-    const runs = await claimedRuns(4);
+    const runs = await claimedRuns(8); // four by themselves, four together
     let hits = 0;
     proxy.judge((bytes) => {
       if (hits > 0 || !bytes.includes('SKIP LOCKED')) return 'forward';
@@ -150,7 +154,7 @@ test.each(['lose-answer', 'lose-request'] as const)(
     const answers = await Promise.all(runs.map((run) => append(broken, run, 'once', 1)));
 
     expect(hits).toBe(1);
-    expect(answers.map(({ lastSeq }) => lastSeq)).toEqual([3, 3, 3, 3]);
+    expect(answers.map(({ lastSeq }) => lastSeq)).toEqual(runs.map(() => 3));
     expect(await said(...runs)).toEqual(runs.map(() => ['once']));
     await broken.close();
     await proxy.close();
@@ -159,7 +163,7 @@ test.each(['lose-answer', 'lose-request'] as const)(
 
 test('acknowledgements of a locked run wait, others do not', async () => {
   const { ackCommand, createCommand } = createRuns(t.db);
-  const runs = await claimedRuns(3);
+  const runs = await claimedRuns(7);
   const commands = await Promise.all(
     runs.map(({ run }) => createCommand({ tenantId: TENANT, runId: run.id, command: { type: 'interrupt', payload: {} } })),
   );
@@ -168,16 +172,16 @@ test('acknowledgements of a locked run wait, others do not', async () => {
       () =>
         ackCommand({ tenantId: TENANT, runId: run.id, epoch, commandId: commands[i]?.command.id ?? '' }),
   );
-  const [first, locked, free] = acks as [() => Promise<unknown>, () => Promise<unknown>, () => Promise<unknown>];
-  const held = runs[1] as Claimed;
+  const held = runs[4] as Claimed;
   const holder = await hold(t.db, (tx) =>
     appendRunEvents(tx, { tenantId: TENANT, runId: held.run.id, epoch: held.epoch, events: [message('holder')] }),
   );
 
-  const calls = [first(), locked(), free()];
-  expect(await Promise.all([calls[0], calls[2]])).toMatchObject([{ state: 'acknowledged' }, { state: 'acknowledged' }]);
+  const calls = acks.map((ack) => ack()); // four by themselves, then the locked one in a batch with two others
+  const free = calls.filter((_, i) => i !== 4);
+  expect(await Promise.all(free)).toMatchObject(free.map(() => ({ state: 'acknowledged' })));
   await waitUntilBlocked(t.db, 1);
   await holder.commit();
-  expect(await calls[1]).toMatchObject({ state: 'acknowledged' });
+  expect(await calls[4]).toMatchObject({ state: 'acknowledged' });
   expect((await story(t.db, held.run.id)).slice(-2)).toEqual(['assistant_message', 'command-acknowledged']);
 });

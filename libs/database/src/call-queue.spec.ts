@@ -1,4 +1,4 @@
-import { CallQueue, type QueuedCall } from './call-queue';
+import { batchesFor, CallQueue, type QueuedCall } from './call-queue';
 
 interface Call extends QueuedCall {
   readonly name: string;
@@ -18,6 +18,16 @@ function queueOf(texts: string, batch: { callsMax?: number; rowsMax?: number; by
   for (const each of calls(texts)) queue.add(each);
   return queue;
 }
+
+test.each([
+  [0, 1],
+  [1, 1],
+  [31, 1],
+  [32, 2],
+  [10_000, 2],
+])('%i rows are worth %i batches at a time', (rows, batches) => {
+  expect(batchesFor(rows)).toBe(batches);
+});
 
 describe('a batch', () => {
   it.each([
@@ -85,7 +95,7 @@ it('has room for so many calls and bytes, and always for one', () => {
   expect(calls('a1:50 b1').map((each) => queue.add(each))).toEqual([true, false]);
   queue.takeBatch(10);
   expect(calls('b2:5 c1:6 d1:5 e1:0').map((each) => queue.add(each))).toEqual([true, false, true, false]);
-  expect([queue.calls, queue.bytes]).toEqual([2, 10]);
+  expect([queue.calls, queue.rows, queue.bytes]).toEqual([2, 10, 10]);
 });
 
 it('gives the first calls of a lane back to whoever withdraws them', () => {

@@ -26,6 +26,18 @@ export interface BatchBounds extends Bounds {
 
 const TRIES_TOGETHER = 2;
 
+const BATCHES_MAX = 2;
+/** The start of a statement and its commit cost as much as about so many rows. */
+const ROWS_OF_A_BATCH = 16;
+
+/**
+ * Into how many batches that are under way at a time so many rows are worth being parted. A second one is sent while the server works on the
+ * first; of few rows two would cost more than the wait for one (measured: bench/results.md), and beside a large one a small call need not wait.
+ */
+export function batchesFor(rows: number): number {
+  return Math.min(Math.max(Math.floor(rows / ROWS_OF_A_BATCH), 1), BATCHES_MAX);
+}
+
 interface Lane<Call> {
   readonly name: string;
   /** In order of arrival; without those under way. */
@@ -47,6 +59,7 @@ export class CallQueue<Call extends QueuedCall> {
   /** Lanes whose next call goes alone. */
   readonly #alone = new Set<Lane<Call>>();
   #calls = 0;
+  #rows = 0;
   #bytes = 0;
 
   constructor(bounds: Bounds, batch: BatchBounds) {
@@ -57,6 +70,10 @@ export class CallQueue<Call extends QueuedCall> {
   /** Calls that wait; those under way are not among them. */
   get calls(): number {
     return this.#calls;
+  }
+
+  get rows(): number {
+    return this.#rows;
   }
 
   get bytes(): number {
@@ -72,6 +89,10 @@ export class CallQueue<Call extends QueuedCall> {
     this.#count(call, 1);
     this.#sort(lane);
     return true;
+  }
+
+  isUnderWay(laneName: string): boolean {
+    return this.#lanes.get(laneName)?.underWay ?? false;
   }
 
   /** Marks the lane of a call that is carried out without having been queued. */
@@ -174,6 +195,7 @@ export class CallQueue<Call extends QueuedCall> {
 
   #count(call: Call, sign: 1 | -1): void {
     this.#calls += sign;
+    this.#rows += sign * call.rows;
     this.#bytes += sign * call.bytes;
   }
 

@@ -10,11 +10,10 @@ interface Call {
 }
 /** `a1` is a call of lane a, `a1*` one that may be repeated. */
 const call = (text: string): Call => ({ name: text.slice(0, 2), lane: text.charAt(0), repeatable: text.endsWith('*') });
-// A turn of the event loop, and what it has put off to the next: on a busy machine a timer of 1 ms may come before both.
-const tick = () => new Promise<void>((resolve) => setImmediate(() => setImmediate(resolve)));
+const tick = () => new Promise((resolve) => setImmediate(() => setImmediate(resolve)));
 
-/** A coalescer whose statements end when the test says so; `log` tells what was sent. */
-function staged({ callsMax = 100, aloneMax = 1 } = {}) {
+/** A coalescer of calls large enough that two are worth two batches, whose statements end when the test says so; `log` tells what was sent. */
+function staged({ callsMax = 100, aloneMax = 1, rows = 16 } = {}) {
   const log: string[] = [];
   const open: { readonly what: string; readonly names: string[]; end(error?: Error, busy?: string): void }[] = [];
   const send = <T>(kind: string, calls: readonly Call[], answer: (busy: string) => T): Promise<T> =>
@@ -25,7 +24,7 @@ function staged({ callsMax = 100, aloneMax = 1 } = {}) {
       open.push({ what, names, end: (error, busy = '') => (error === undefined ? resolve(answer(busy)) : reject(error)) });
     });
   const coalescer = new Coalescer<Call, string>({
-    describe: ({ lane }) => ({ lane, single: undefined, rows: 1, bytes: 1 }),
+    describe: ({ lane }) => ({ lane, single: undefined, rows, bytes: 1 }),
     together: (calls) =>
       send('together', calls, (busy) =>
         calls.map(({ name, lane }): Verdict<string> => (busy.includes(lane) ? { kind: 'busy' } : { kind: 'answer', answer: name })),
@@ -33,7 +32,7 @@ function staged({ callsMax = 100, aloneMax = 1 } = {}) {
     alone: (each) => send('alone', [each], () => each.name),
     isRepeatable: ({ repeatable }) => repeatable,
     queue: { callsMax, bytesMax: 1_000 },
-    batch: { callsMax: 100, rowsMax: 100, bytesMax: 100 },
+    batch: { callsMax: 100, rowsMax: 10_000, bytesMax: 100 },
     aloneMax,
   });
   const answers: Record<string, string> = {};
@@ -87,6 +86,31 @@ test('two batches are under way at most, and share what there is', async () => {
   expect(coalescer.stats).toMatchObject({ calls: 11, batches: 3, together: 8, alone: 1, waiting: 2, waitingBytes: 2 });
 });
 
+test('few rows are not worth a second batch: they wait for the one under way', async () => {
+  const { run, end, untilIdle, log } = staged({ rows: 1 });
+  run('z1 a1 b1');
+  await tick();
+  run('c1 d1');
+  await tick();
+  expect(log).toEqual(['alone z1', 'together a1 b1']);
+  await end();
+  await end();
+  expect(log.slice(2)).toEqual(['together c1 d1']);
+  await untilIdle();
+});
+
+test('whoever calls again as soon as it is answered goes with the others that do', async () => {
+  const { run, end, untilIdle, log, coalescer } = staged({ rows: 1 });
+  run('z1');
+  const again = ['a1', 'b1', 'c1'].map((name) => coalescer.run(call(name)).then(() => coalescer.run(call(name.replace('1', '2')))));
+  await tick();
+  await end();
+  await end();
+  expect(log.slice(1)).toEqual(['together a1 b1 c1', 'together a2 b2 c2']);
+  await untilIdle();
+  await Promise.all(again);
+});
+
 test('calls of one lane do not overtake each other', async () => {
   const { run, end, log } = staged();
   run('a1 a2 b1');
@@ -117,24 +141,35 @@ test('a busy lane is tried twice together, then alone, beside the batches', asyn
 });
 
 test('calls that have waited for a lock as long as the one before them are told so with it; a later one tries again', async () => {
-  const { run, end, untilIdle, answers } = staged();
-  run('a1 a2 a3');
+  const { run, end, untilIdle, log, answers } = staged();
+  run('z1');
+  run('a1 a2');
   await tick();
-  run('a4');
+  await end(); // z1
+  await end(undefined, 'a');
+  await end(undefined, 'a');
+  expect(log.at(-1)).toBe('alone a1');
+  run('a3');
   await end(new LockTimeout());
+  expect(answers).toEqual({ z1: 'z1', a1: 'lock_timeout', a2: 'lock_timeout' });
   await untilIdle();
-  expect(answers).toEqual({ a1: 'lock_timeout', a2: 'a2', a3: 'a3', a4: 'a4' }); // none was there when a1 began
+  expect(answers).toMatchObject({ a3: 'a3' });
+});
 
-  run('b1 b2 c1');
+test('a few calls have a statement each, side by side; those of one lane one after the other', async () => {
+  const { run, end, untilIdle, log } = staged({ aloneMax: 4 });
+  run('a1 a2 b1 c1 d1');
+  expect(log).toEqual(['alone a1']);
   await tick();
-  await end(); // b1
-  await end(); // c1
-  await end(undefined, 'b');
-  await end(undefined, 'b');
-  run('b3');
-  await end(new LockTimeout()); // b2, alone
+  expect(log).toEqual(['alone a1', 'together b1 c1', 'together d1']); // a1 and the four behind it are more than a few
   await untilIdle();
-  expect(answers).toMatchObject({ b1: 'b1', b2: 'lock_timeout', b3: 'b3' });
+  expect(log.slice(3)).toEqual(['together a2']); // while a batch is under way nobody goes alone
+
+  run('e1');
+  run('f1');
+  expect(log.slice(4)).toEqual(['alone e1', 'alone f1']);
+  await end();
+  await end();
 });
 
 describe('a batch that fails as a whole', () => {

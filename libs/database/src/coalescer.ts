@@ -1,13 +1,13 @@
 import { BacklogFull, isDomainError, OutcomeUnknown, ShuttingDown } from '@runplane/contracts';
-import { CallQueue, type BatchBounds, type Bounds, type QueuedCall } from './call-queue';
+import { batchesFor, CallQueue, type BatchBounds, type Bounds, type QueuedCall } from './call-queue';
 import { sqlStateOf } from './sql-state';
 
 // Calls that arrive together in one process share one statement: the start of a statement and its commit cost more than its rows. Nobody waits
-// for a clock: a call that finds nothing under way runs at once by itself; while something is under way calls gather, and go together as
-// soon as a batch may start. So the batches are as large as the load makes them.
+// for a clock. While few calls are under way each has a statement of its own, at once; with more, calls gather while a batch is under way,
+// and go together as soon as another may start. So the batches are as large as the load makes them.
 //
-// At most `BATCHES_MAX` are under way. A call whose rows somebody else holds (busy) goes into the next batch, then alone, on a connection of
-// its own, by the statement that waits. What was answered is committed; what was refused for lack of room was never begun.
+// At most two batches are under way. A call whose rows somebody else holds (busy) goes into the next one, then alone, on a connection of its
+// own, by the statement that waits. What was answered is committed; what was refused for lack of room was never begun.
 
 /** What became of one call of a batch. A promise is not waited for: the call is over for its lane, only its answer needs another look. */
 export type Verdict<Answer> =
@@ -44,8 +44,8 @@ export interface CoalescerStats {
   readonly waitingBytes: number;
 }
 
-/** While one batch is on the server, the next one is built and sent; a third would only make them smaller. */
-const BATCHES_MAX = 2;
+/** Up to so many calls are faster side by side, each with a statement and a connection of its own (measured: bench/results.md). */
+const FEW = 4;
 const LOST_REPEATS_MAX = 2;
 
 interface Waiting<Call, Answer> extends QueuedCall {
@@ -62,6 +62,7 @@ export class Coalescer<Call, Answer> {
   readonly #counts = { calls: 0, batches: 0, together: 0, alone: 0, busy: 0, refused: 0 };
   #batchesUnderWay = 0;
   #callsTogether = 0;
+  #rowsTogether = 0;
   #aloneUnderWay = 0;
   #flushing = false;
   #closing: { readonly promise: Promise<void>; readonly done: () => void } | undefined;
@@ -82,7 +83,7 @@ export class Coalescer<Call, Answer> {
       const { lane, single, rows, bytes } = this.#work.describe(call);
       const waiting: Waiting<Call, Answer> = { lane, single, rows, bytes, call, lost: 0, resolve, reject };
       this.#counts.calls += 1;
-      if (this.#isIdle) {
+      if (this.#isCalm && !this.#queue.isUnderWay(lane)) {
         this.#queue.begin(waiting);
         void this.#runAlone(waiting);
       } else if (this.#queue.add(waiting)) {
@@ -106,6 +107,15 @@ export class Coalescer<Call, Answer> {
     return this.#closing.promise;
   }
 
+  /** So few calls that each has a statement of its own, at once. */
+  get #isCalm(): boolean {
+    return !this.#flushing && this.#queue.calls === 0 && this.#batchesUnderWay === 0 && this.#aloneUnderWay < this.#few;
+  }
+
+  get #few(): number {
+    return Math.min(FEW, this.#work.aloneMax);
+  }
+
   get #isIdle(): boolean {
     return this.#queue.calls === 0 && this.#batchesUnderWay === 0 && this.#aloneUnderWay === 0;
   }
@@ -116,7 +126,11 @@ export class Coalescer<Call, Answer> {
 
   /** Not at once: whoever is answered in this turn of the event loop, or has its request read in it, can still join. */
   #flushSoon(): void {
-    if (this.#flushing || !(this.#mayStartBatch || this.#mayStartAlone)) return;
+    if (this.#mayStartBatch || this.#mayStartAlone) this.#gather();
+  }
+
+  #gather(): void {
+    if (this.#flushing) return;
     this.#flushing = true;
     setImmediate(() => {
       this.#flushing = false;
@@ -125,7 +139,11 @@ export class Coalescer<Call, Answer> {
   }
 
   get #mayStartBatch(): boolean {
-    return this.#batchesUnderWay < BATCHES_MAX && this.#queue.hasBatch;
+    return this.#batchesUnderWay < this.#batches && this.#queue.hasBatch;
+  }
+
+  get #batches(): number {
+    return batchesFor(this.#queue.rows + this.#rowsTogether);
   }
 
   get #mayStartAlone(): boolean {
@@ -134,9 +152,12 @@ export class Coalescer<Call, Answer> {
 
   #flush(): void {
     while (this.#mayStartAlone) void this.#runAlone(this.#queue.takeAlone());
+    if (this.#batchesUnderWay === 0 && this.#aloneUnderWay + this.#queue.calls <= this.#few) {
+      while (this.#queue.hasBatch) for (const waiting of this.#queue.takeBatch(1)) void this.#runAlone(waiting);
+    }
     while (this.#mayStartBatch) {
       // An equal share each: a small batch beside a large one would come back again and again before the large one is done.
-      const share = Math.ceil((this.#queue.calls + this.#callsTogether) / BATCHES_MAX);
+      const share = Math.ceil((this.#queue.calls + this.#callsTogether) / this.#batches);
       void this.#runTogether(this.#queue.takeBatch(share));
     }
   }
@@ -161,6 +182,8 @@ export class Coalescer<Call, Answer> {
   async #runTogether(batch: readonly Waiting<Call, Answer>[]): Promise<void> {
     this.#batchesUnderWay += 1;
     this.#callsTogether += batch.length;
+    const rows = batch.reduce((sum, waiting) => sum + waiting.rows, 0);
+    this.#rowsTogether += rows;
     this.#counts.batches += 1;
     this.#counts.together += batch.length;
     let after: After<Waiting<Call, Answer>>;
@@ -171,10 +194,12 @@ export class Coalescer<Call, Answer> {
     }
     this.#batchesUnderWay -= 1;
     this.#callsTogether -= batch.length;
+    this.#rowsTogether -= rows;
     for (const lane of new Set(batch.map((waiting) => waiting.lane))) {
       const back = after.back.length === 0 ? after.back : after.back.filter((waiting) => waiting.lane === lane);
       this.#queue.end(lane, back, { busy: after.busy && back.length > 0 });
     }
+    if (batch.length > 1) this.#gather(); // whoever was answered may call again at once: they go together, none of them alone
     this.#goOn();
   }
 
