@@ -1,5 +1,5 @@
 import { existsSync } from 'node:fs';
-import { mkdir, mkdtemp, readdir, readFile, realpath, rm, symlink } from 'node:fs/promises';
+import { mkdir, mkdtemp, readdir, readFile, realpath, rm, symlink, writeFile } from 'node:fs/promises';
 import os from 'node:os';
 import path from 'node:path';
 import { createApiKey } from '@runplane/api';
@@ -15,10 +15,10 @@ import { until } from '../support/until';
 
 jest.setTimeout(120_000);
 
-/** The program of these tests: says where it is, then a number every few milliseconds, as its turn wishes. */
+/** The program of these tests: says where it is, then a number every few milliseconds, as its turn wishes; ends when a file is there, if asked. */
 const PROGRAM = `
   process.stdin.once('data', async (line) => {
-    const { lines = 3, everyMs = 20, stubborn = false } = JSON.parse(line).payload;
+    const { lines = 3, everyMs = 20, stubborn = false, waitsFor } = JSON.parse(line).payload;
     if (stubborn) {
       process.on('SIGTERM', () => console.log('no'));
       require('node:child_process').spawn('sh', ['-c', 'trap "" TERM; sleep 1000; sleep 1000'], { stdio: 'ignore' });
@@ -28,6 +28,7 @@ const PROGRAM = `
       await new Promise((resolve) => setTimeout(resolve, everyMs));
       console.log('line', n);
     }
+    while (waitsFor && !require('node:fs').existsSync(waitsFor)) await new Promise((resolve) => setTimeout(resolve, everyMs));
     process.exit(0);
   });`;
 /** Answers every line that it reads, and ends with the word `stop`. */
@@ -177,11 +178,15 @@ it('steers reach the program while it works, and the log tells their way', async
 });
 
 it('a steer that its program does not take is reported as missed, and a late one is refused', async () => {
-  const { run } = await startTurn({ session: 'deaf', profile: 'deaf' });
+  const { run } = await startTurn({ session: 'deaf', profile: 'deaf', folder: 'deaf', payload: { waitsFor: 'go' } });
   let missed: Promise<AdmittedSteer> | undefined;
 
   const events = await follow(run.id, (event) => {
-    if (says(event, 'line 1')) missed = client.admitSteer('deaf', { payload: { text: 'hello?' } }, { idempotencyKey: 'early' });
+    if (!says(event, 'line 1')) return;
+    missed = client.admitSteer('deaf', { payload: { text: 'hello?' } }, { idempotencyKey: 'early' }).then(async (steer) => {
+      await writeFile(path.join(workspaces, 'deaf', 'go'), '');
+      return steer;
+    });
   });
 
   const commandId = (await missed)?.command.id ?? '';
