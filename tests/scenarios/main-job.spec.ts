@@ -80,7 +80,7 @@ interface TurnOptions {
   folder?: string;
   onRunnerLost?: 'fail' | 'requeue';
   maxDurationMs?: number;
-  payload?: { lines?: number; everyMs?: number; stubborn?: boolean };
+  payload?: { lines?: number; everyMs?: number; stubborn?: boolean; waitsFor?: string };
 }
 
 async function startTurn({
