@@ -37,6 +37,8 @@ describe('a process tells its operator', () => {
     expect(headers['content-type']).toMatch(/^text\/plain/);
     expect(text).toContain('runplane_http_requests_total{method="POST",route="/v1/runs/:runId/events",status="201"}');
     expect(text).toMatch(/runplane_append_seconds_count [1-9]/);
+    expect(text).toMatch(/runplane_coalesced_calls\{kind="append"\} [1-9]/);
+    expect(text).toContain('runplane_coalesced_queue{kind="append"} 0');
     for (const name of ['waiters', 'pool_connections', 'pool_queue', 'hub_connected'])
       expect(text).toMatch(new RegExp(`^runplane_${name} \\d`, 'm'));
     expect(text).not.toContain(world.runId);
