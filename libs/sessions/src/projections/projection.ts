@@ -1,0 +1,41 @@
+import type { SessionLogEvent } from '@runplane/contracts';
+import type { Sql } from '@runplane/database';
+
+/** What every fold knows of its session before the first event of a batch. */
+export interface FoldContext {
+  readonly tenantId: string;
+  readonly sessionId: string;
+  readonly header: Readonly<Record<string, unknown>>;
+  /** Stamped by the server on what the events ask for; null for events that no run stands behind. */
+  readonly runId: string | null;
+  readonly commandId: string | null;
+}
+
+/**
+ * A built-in view of the log: one pure module each, the same code for live appends and for a rebuild (VIEW-1). An append reads with one
+ * statement what `load` of all touched projections asks for, folds the whole batch in memory, and writes each view once, in the statement
+ * that writes the events.
+ *
+ * Total: `apply` never throws, whatever stands in the log; what an append must refuse is refused by `guard`, which a rebuild does not ask.
+ */
+export interface Projection<State = unknown> {
+  readonly name: string;
+  /** Raised with every change of the rules; the sum over all is stored per session (session_heads.views_version). */
+  readonly version: number;
+  touches(type: string): boolean;
+  /**
+   * The stored part of the view that these events need, as one expression that gives json; it names the session by the parameters it is given,
+   * and needs no FROM. Undefined: nothing has to be read, so that the append can be one statement.
+   */
+  load(events: readonly SessionLogEvent[], context: FoldContext): Sql | undefined;
+  /** The state before the batch, of what `load` gave; undefined: it asked for nothing. */
+  initial(loaded: unknown, context: FoldContext): State;
+  /** Errors: the typed refusal of an event that must not enter the log. Asked with the state before the event. */
+  guard?(state: State, event: SessionLogEvent): void;
+  apply(state: State, event: SessionLogEvent): State;
+  /**
+   * What the fold changed, as data-modifying parts of the append's statement, each to stand in a WITH. They take their rows from
+   * `d` (one row: tenant_id, session_id, now; none where the append is refused), cross join whatever arrays they bring.
+   */
+  writes(state: State): readonly Sql[];
+}
