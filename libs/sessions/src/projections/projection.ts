@@ -34,8 +34,12 @@ export interface Projection<State = unknown> {
   guard?(state: State, event: SessionLogEvent): void;
   apply(state: State, event: SessionLogEvent): State;
   /**
-   * What the fold changed, as data-modifying parts of the append's statement, each to stand in a WITH. They take their rows from
-   * `d` (one row: tenant_id, session_id, now; none where the append is refused), cross join whatever arrays they bring.
+   * What the fold changed, as parts of the WITH list of the append's statement, each whole with a name of its own that begins with the
+   * projection's: `submission_ended AS (UPDATE …)`; a part may read those before it. They take their rows from `d` (one row: tenant_id,
+   * session_id, now; none where the append is refused), cross join whatever arrays they bring, and may left join `out` (sequence, tx,
+   * position: where the feed has the batch's events; empty in a rebuild).
    */
   writes(state: State): readonly Sql[];
+  /** Columns of the session's head that the fold changed, as parts of the SET list of its one UPDATE. A column belongs to one projection. */
+  head?(state: State): readonly Sql[];
 }
