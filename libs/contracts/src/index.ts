@@ -18,6 +18,7 @@ export * from './resources';
 export * from './retention-resources';
 export * from './runner-resources';
 export * from './run-lists';
+export * from './session-events';
 export * from './session-log';
 export * from './session-resources';
 export * from './states';

@@ -110,3 +110,12 @@ export const RETENTION_LEASE_MS = 60_000;
 /** A run that could not be archived is left alone for a while: doubling from a minute to six hours. */
 export const RETENTION_BACKOFF_MS_MIN = 60_000;
 export const RETENTION_BACKOFF_MS_MAX = 21_600_000;
+
+/** Names of session events with their parts. */
+export const SESSION_EVENT_TYPE_CHARS_MAX = 96;
+/** A hundred years: whoever never wants an answer to be late. */
+export const APPROVAL_TIMEOUT_SECONDS_MAX = 3_155_760_000;
+/** A note's path is part of a key: what an index of PostgreSQL takes beside tenant and session. */
+export const NOTE_PATH_BYTES_MAX = 1024;
+/** A note that grows by appending is bounded: it is read whole. */
+export const NOTE_BYTES_MAX = 1024 * 1024;
