@@ -17,6 +17,10 @@ export interface FoldContext {
  * that writes the events.
  *
  * Total: `apply` never throws, whatever stands in the log; what an append must refuse is refused by `guard`, which a rebuild does not ask.
+ *
+ * A rebuild folds the log page by page into rows beside the live ones, under a tenant id that no tenant can have (`d.tenant_id` and
+ * `context.tenantId`; the session id is the real one), and switches at the end. So a part names its rows by `d` or the context, and a statement
+ * over all tenants leaves such rows out: `ascii(tenant_id) >= 32`.
  */
 export interface Projection<State = unknown> {
   readonly name: string;
@@ -42,4 +46,9 @@ export interface Projection<State = unknown> {
   writes(state: State): readonly Sql[];
   /** Columns of the session's head that the fold changed, as parts of the SET list of its one UPDATE. A column belongs to one projection. */
   head?(state: State): readonly Sql[];
+  /**
+   * Further parts that only a live append has: what is no view of the log but says who works on it, as the queue's head of the session. They
+   * stand behind the parts of `writes` and obey the same rules; a rebuild leaves them out.
+   */
+  coordinate?(state: State): readonly Sql[];
 }
