@@ -1,4 +1,4 @@
-import type { SessionLogEvent } from '@runplane/contracts';
+import type { JsonObject, SessionLogEvent } from '@runplane/contracts';
 import type { Sql } from '@runplane/database';
 
 /** What every fold knows of its session before the first event of a batch. */
@@ -6,6 +6,8 @@ export interface FoldContext {
   readonly tenantId: string;
   readonly sessionId: string;
   readonly header: Readonly<Record<string, unknown>>;
+  /** What the session's head keeps of views; an append reads it anyway, and a writer that holds the head has it. Nothing at the start of a rebuild. */
+  readonly head: { readonly snapshot: JsonObject | null; readonly windowId: string | null };
   /** Stamped by the server on what the events ask for; null for events that no run stands behind. */
   readonly runId: string | null;
   readonly commandId: string | null;
