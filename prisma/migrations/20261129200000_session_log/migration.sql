@@ -23,6 +23,9 @@ CREATE TYPE "runplane"."submission_head_state" AS ENUM ('waiting', 'claimed');
 -- CreateEnum
 CREATE TYPE "runplane"."delivery_state" AS ENUM ('queued', 'succeeded', 'failed');
 
+-- AlterTable
+ALTER TABLE "runplane"."sessions" ADD COLUMN     "deleted_at" TIMESTAMPTZ(3);
+
 -- CreateTable
 CREATE TABLE "runplane"."session_heads" (
     "tenant_id" TEXT NOT NULL,
@@ -30,6 +33,7 @@ CREATE TABLE "runplane"."session_heads" (
     "header" JSON NOT NULL,
     "incarnation" TEXT NOT NULL,
     "imported_through" BIGINT NOT NULL DEFAULT -1,
+    "copying" BOOLEAN NOT NULL DEFAULT false,
     "last_sequence" BIGINT NOT NULL DEFAULT -1,
     "last_tx" BIGINT NOT NULL DEFAULT 0,
     "event_tx" BIGINT NOT NULL DEFAULT 0,
@@ -93,6 +97,7 @@ CREATE TABLE "runplane"."submissions" (
     "accepted_position" BIGINT NOT NULL,
     "place" BIGINT NOT NULL,
     "attempts" INTEGER NOT NULL DEFAULT 0,
+    "claim_epoch" INTEGER NOT NULL DEFAULT 0,
     "last_error" TEXT,
     "from_event" BOOLEAN NOT NULL DEFAULT true,
     "created_at" TIMESTAMPTZ(3) NOT NULL DEFAULT runplane.app_now(),
@@ -118,6 +123,20 @@ CREATE TABLE "runplane"."submission_heads" (
     "last_error" TEXT,
 
     CONSTRAINT "submission_heads_pkey" PRIMARY KEY ("tenant_id","session_id")
+);
+
+-- CreateTable
+CREATE TABLE "runplane"."session_tombstones" (
+    "tenant_id" TEXT NOT NULL,
+    "session_id" TEXT NOT NULL,
+    "incarnation" TEXT NOT NULL,
+    "last_sequence" BIGINT NOT NULL,
+    "copied_through" BIGINT NOT NULL,
+    "last_tx" BIGINT NOT NULL,
+    "deleted_at" TIMESTAMPTZ(3) NOT NULL,
+    "erased_at" TIMESTAMPTZ(3) NOT NULL DEFAULT runplane.app_now(),
+
+    CONSTRAINT "session_tombstones_pkey" PRIMARY KEY ("tenant_id","session_id","incarnation")
 );
 
 -- CreateTable
