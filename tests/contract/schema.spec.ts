@@ -20,6 +20,7 @@ const ENUMS: Record<string, readonly string[]> = {
   dispatch_outcome: contracts.DISPATCH_OUTCOMES,
   intent_state: contracts.INTENT_STATES,
   outbox_stream: contracts.FeedEvent.shape.stream.options,
+  rebuild_state: contracts.REBUILD_STATES,
   reservation_kind: contracts.RESERVATION_KINDS,
   run_state: contracts.RUN_STATES,
   runner_lost_policy: contracts.RUNNER_LOST_POLICIES,

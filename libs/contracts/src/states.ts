@@ -165,3 +165,7 @@ export type ReservationKind = (typeof RESERVATION_KINDS)[number];
 /** What retention removes. */
 export const RETENTION_KINDS = ['runs', 'run-events', 'intents', 'cancel-requests', 'runners'] as const;
 export type RetentionKind = (typeof RETENTION_KINDS)[number];
+
+/** Whether the views of a session wait to be built anew, are being built by somebody under a lease, or have been. */
+export const REBUILD_STATES = ['waiting', 'running', 'completed'] as const;
+export type RebuildState = (typeof REBUILD_STATES)[number];

@@ -23,6 +23,9 @@ CREATE TYPE "runplane"."submission_head_state" AS ENUM ('waiting', 'claimed');
 -- CreateEnum
 CREATE TYPE "runplane"."delivery_state" AS ENUM ('queued', 'succeeded', 'failed');
 
+-- CreateEnum
+CREATE TYPE "runplane"."rebuild_state" AS ENUM ('waiting', 'running', 'completed');
+
 -- AlterTable
 ALTER TABLE "runplane"."sessions" ADD COLUMN     "deleted_at" TIMESTAMPTZ(3);
 
@@ -294,6 +297,28 @@ CREATE TABLE "runplane"."context_history" (
     CONSTRAINT "context_history_pkey" PRIMARY KEY ("tenant_id","session_id","sequence")
 );
 
+-- CreateTable
+CREATE TABLE "runplane"."session_rebuilds" (
+    "tenant_id" TEXT NOT NULL,
+    "session_id" TEXT NOT NULL,
+    "state" "runplane"."rebuild_state" NOT NULL DEFAULT 'waiting',
+    "rules" TEXT NOT NULL DEFAULT '',
+    "through_sequence" BIGINT NOT NULL DEFAULT -1,
+    "folded" JSON,
+    "switched_at" TIMESTAMPTZ(3),
+    "changed_rows" INTEGER NOT NULL DEFAULT 0,
+    "owner" TEXT,
+    "epoch" INTEGER NOT NULL DEFAULT 0,
+    "expires_at" TIMESTAMPTZ(3),
+    "attempts" INTEGER NOT NULL DEFAULT 0,
+    "ready_at" TIMESTAMPTZ(3) NOT NULL DEFAULT runplane.app_now(),
+    "last_error" TEXT,
+    "requested_at" TIMESTAMPTZ(3) NOT NULL DEFAULT runplane.app_now(),
+    "finished_at" TIMESTAMPTZ(3),
+
+    CONSTRAINT "session_rebuilds_pkey" PRIMARY KEY ("tenant_id","session_id")
+);
+
 -- CreateIndex
 CREATE INDEX "session_heads_tenant_id_created_at_session_id_idx" ON "runplane"."session_heads"("tenant_id", "created_at" DESC, "session_id");
 
@@ -354,6 +379,12 @@ CREATE INDEX "context_windows_tenant_id_session_id_started_sequence_event_idx" O
 -- CreateIndex
 CREATE INDEX "context_history_tenant_id_session_id_window_id_sequence_idx" ON "runplane"."context_history"("tenant_id", "session_id", "window_id", "sequence");
 
+-- CreateIndex
+CREATE INDEX "session_rebuilds_due" ON "runplane"."session_rebuilds"("ready_at", "tenant_id", "session_id") WHERE (state = ANY (ARRAY['waiting'::runplane.rebuild_state, 'running'::runplane.rebuild_state]));
+
+-- CreateIndex
+CREATE INDEX "session_rebuilds_finished" ON "runplane"."session_rebuilds"("finished_at", "tenant_id", "session_id") WHERE (state = 'completed'::runplane.rebuild_state);
+
 -- AddForeignKey
 ALTER TABLE "runplane"."session_heads" ADD CONSTRAINT "session_heads_tenant_id_session_id_fkey" FOREIGN KEY ("tenant_id", "session_id") REFERENCES "runplane"."sessions"("tenant_id", "session_id") ON DELETE RESTRICT ON UPDATE CASCADE;
 
@@ -369,6 +400,9 @@ ALTER TABLE "runplane"."approvals"
   ADD CONSTRAINT "approvals_end_matches_state" CHECK (("resolved_at" IS NOT NULL) = ("state" <> 'pending') AND ("resolved_sequence" IS NOT NULL) = ("state" <> 'pending'));
 ALTER TABLE "runplane"."input_requests"
   ADD CONSTRAINT "input_requests_end_matches_state" CHECK (("resolved_at" IS NOT NULL) = ("state" <> 'pending') AND ("resolved_sequence" IS NOT NULL) = ("state" <> 'pending'));
+ALTER TABLE "runplane"."session_rebuilds"
+  ADD CONSTRAINT "session_rebuilds_holder_matches_state" CHECK (("owner" IS NOT NULL) = ("state" = 'running') AND ("expires_at" IS NOT NULL) = ("state" = 'running')),
+  ADD CONSTRAINT "session_rebuilds_end_matches_state" CHECK (("finished_at" IS NOT NULL) = ("state" = 'completed'));
 
 -- By hand: every append rewrites the head, and no index but the primary key names what it changes.
 ALTER TABLE "runplane"."session_heads" SET (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 1000);
