@@ -208,8 +208,8 @@ export const Session = z
   .object({
     sessionId: z.string(),
     tenantId: z.string(),
-    projectId: z.string(),
-    backendProfile: z.string(),
+    projectId: z.string().nullable().meta({ description: 'Null until its creator or its first run names one; then it is the boundary' }),
+    backendProfile: z.string().nullable(),
     conversationId: z.string().nullable(),
     threadId: z.string().nullable(),
     metadata: JsonRecord,

@@ -1,3 +1,4 @@
+import type { SessionProjection } from '@runplane/contracts';
 import { PrismaPg } from '@prisma/adapter-pg';
 import pg from 'pg';
 import type { CoalescerStats } from './coalescer';
@@ -33,6 +34,8 @@ export interface DbOptions {
   connectTimeoutMs?: number | undefined;
   /** False: each call by a statement of its own, also when many arrive together (docs/adr/0019). */
   coalesce?: boolean | undefined;
+  /** Views of session logs that this team keeps beside the built-in ones; every append through this handle feeds them. */
+  projections?: readonly SessionProjection[] | undefined;
   hub?: Partial<HubSettings> | undefined;
   /** Told of errors that no call can answer for: a connection lost while idle, a failed hint. Never throw from it. */
   onError?: ((error: Error, where: string) => void) | undefined;
@@ -68,6 +71,7 @@ const DEFAULTS = {
   statementTimeoutMs: 15_000,
   connectTimeoutMs: 5_000,
   coalesce: true,
+  projections: [],
   onError: (error: Error, where: string) => {
     console.error(`runplane database, ${where}: ${error.message}`);
   },

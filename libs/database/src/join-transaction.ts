@@ -31,7 +31,7 @@ const NO_ACTIVE_TRANSACTION = '25P01';
 export async function joinTransaction(db: Db, theirs: ForeignTransaction): Promise<{ tx: Tx; committed: () => void }> {
   const connection = connectionOf(theirs);
   await assertInTransaction(connection);
-  const open = openTx((statement) => connection.query(statement));
+  const open = openTx((statement) => connection.query(statement), db.options);
   const [row] = await open.tx.query(sql`SELECT current_setting('transaction_isolation') AS isolation`);
   const isolation = String(row?.['isolation']);
   if (isolation !== 'read committed')

@@ -39,7 +39,8 @@ export async function writeRebasedStore(on: SqlExecutor, cluster: Cluster): Prom
                  tx_offset,
                  (SELECT max(tx) FROM runplane.outbox_events),
                  (SELECT max(last_tx) FROM runplane.runs),
-                 (SELECT max(last_tx) FROM runplane.sessions)) + 4294967296,
+                 (SELECT max(last_tx) FROM runplane.sessions),
+                 (SELECT max(last_tx) FROM runplane.session_heads)) + 4294967296,
                system_identifier = ${cluster.systemIdentifier}::text,
                timeline = ${cluster.timeline}::int`,
   );

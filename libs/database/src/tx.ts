@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { OutcomeUnknown, TransactionConflict } from '@runplane/contracts';
+import { OutcomeUnknown, TransactionConflict, type SessionProjection } from '@runplane/contracts';
 import { backOffMs } from './claims';
 import { databaseError } from './database-error';
 import type { Db } from './db';
@@ -20,6 +20,8 @@ export interface Tx extends SqlExecutor {
   readonly [brand]: true;
   readonly locks: LockLedger;
   readonly feed: FeedFloor;
+  /** Of the store handle: an append in this transaction feeds them. */
+  readonly projections: readonly SessionProjection[];
   /** After COMMIT, and only then, whoever waits for the stream is told. */
   changed(stream: Stream): void;
 }
@@ -47,7 +49,7 @@ export interface OpenTx {
 }
 
 /** Makes a Tx of something that runs statements in an open transaction; every use after `end` fails. */
-export function openTx(run: SqlExecutor['query']): OpenTx {
+export function openTx(run: SqlExecutor['query'], { projections }: { projections: readonly SessionProjection[] }): OpenTx {
   const changedStreams = new Set<Stream>();
   let aborted: unknown;
   let ended = false;
@@ -58,6 +60,7 @@ export function openTx(run: SqlExecutor['query']): OpenTx {
     [brand]: true,
     locks: new LockLedger(),
     feed: new FeedFloor(),
+    projections,
     async query(statement) {
       assertOpen();
       try {
@@ -139,7 +142,7 @@ async function attemptTransaction<T>(
   const state: { open?: OpenTx; committing: boolean } = { committing: false };
   try {
     const value = await db.prisma.$transaction(async (client) => {
-      const open = openTx((statement) => queryPrisma(client, statement));
+      const open = openTx((statement) => queryPrisma(client, statement), db.options);
       state.open = open;
       try {
         const result = await work(open.tx);

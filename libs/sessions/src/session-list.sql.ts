@@ -7,8 +7,8 @@ import type { SessionKey } from './session.sql';
 
 const SummaryRow = z.object({
   sessionId: column.text,
-  projectId: column.text,
-  backendProfile: column.text,
+  projectId: column.text.nullable(),
+  backendProfile: column.text.nullable(),
   conversationId: column.text.nullable(),
   threadId: column.text.nullable(),
   title: column.text.nullable(),

@@ -8,8 +8,8 @@ const done = z.object({ done: column.int });
 const SessionRow = z.object({
   tenantId: column.text,
   sessionId: column.text,
-  projectId: column.text,
-  backendProfile: column.text,
+  projectId: column.text.nullable(),
+  backendProfile: column.text.nullable(),
   conversationId: column.text.nullable(),
   threadId: column.text.nullable(),
   metadata: column.jsonObject,

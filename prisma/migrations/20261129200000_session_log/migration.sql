@@ -27,7 +27,9 @@ CREATE TYPE "runplane"."delivery_state" AS ENUM ('queued', 'succeeded', 'failed'
 CREATE TYPE "runplane"."rebuild_state" AS ENUM ('waiting', 'running', 'completed');
 
 -- AlterTable
-ALTER TABLE "runplane"."sessions" ADD COLUMN     "deleted_at" TIMESTAMPTZ(3);
+ALTER TABLE "runplane"."sessions" ADD COLUMN     "deleted_at" TIMESTAMPTZ(3),
+ALTER COLUMN "project_id" DROP NOT NULL,
+ALTER COLUMN "backend_profile" DROP NOT NULL;
 
 -- CreateTable
 CREATE TABLE "runplane"."session_heads" (
@@ -77,6 +79,8 @@ CREATE TABLE "runplane"."session_events" (
     "command_id" TEXT,
     "append_id" TEXT,
     "append_count" INTEGER,
+    "tx" BIGINT NOT NULL,
+    "position" BIGINT NOT NULL,
     "created_at" TIMESTAMPTZ(3) NOT NULL DEFAULT runplane.app_now(),
 
     CONSTRAINT "session_events_pkey" PRIMARY KEY ("tenant_id","session_id","sequence")

@@ -1,13 +1,28 @@
-import type { JsonObject, SessionLogEvent } from '@runplane/contracts';
+import type { DomainError, JsonObject, SessionLogEvent } from '@runplane/contracts';
 import type { Sql } from '@runplane/database';
+
+/** What the head row keeps of the fold of a log, as an append finds it. A SessionWriter holds it between its appends. */
+export interface FoldedHead {
+  readonly lastSequence: number;
+  /** Null while nothing was appended. */
+  readonly snapshot: JsonObject | null;
+  readonly driverState: string;
+  readonly needsRecovery: boolean;
+  readonly windowId: string | null;
+  readonly openSubmissions: number;
+  readonly openTurnSubmissions: number;
+}
+
+/** Columns of the head that a fold has changed; each belongs to one projection. `viewsVersion` is the pipeline's. */
+export type HeadChange = Partial<Omit<FoldedHead, 'lastSequence'>>;
 
 /** What every fold knows of its session before the first event of a batch. */
 export interface FoldContext {
   readonly tenantId: string;
   readonly sessionId: string;
   readonly header: Readonly<Record<string, unknown>>;
-  /** What the session's head keeps of views; an append reads it anyway, and a writer that holds the head has it. Nothing at the start of a rebuild. */
-  readonly head: { readonly snapshot: JsonObject | null; readonly windowId: string | null };
+  /** As it stands before the batch; a rebuild begins with an empty one. */
+  readonly head: FoldedHead;
   /** Stamped by the server on what the events ask for; null for events that no run stands behind. */
   readonly runId: string | null;
   readonly commandId: string | null;
@@ -43,14 +58,29 @@ export interface Projection<State = unknown> {
    * What the fold changed, as parts of the WITH list of the append's statement, each whole with a name of its own that begins with the
    * projection's: `submission_ended AS (UPDATE …)`; a part may read those before it. They take their rows from `d` (one row: tenant_id,
    * session_id, now; none where the append is refused), cross join whatever arrays they bring, and may left join `out` (sequence, tx,
-   * position: where the feed has the batch's events; empty in a rebuild).
+   * position: where the feed has the batch's events; a rebuild takes it from session_events).
    */
   writes(state: State): readonly Sql[];
-  /** Columns of the session's head that the fold changed, as parts of the SET list of its one UPDATE. A column belongs to one projection. */
-  head?(state: State): readonly Sql[];
+  /** What the fold changed on the session's head, which the pipeline writes with its one UPDATE. */
+  head?(state: State): HeadChange;
   /**
    * Further parts that only a live append has: what is no view of the log but says who works on it, as the queue's head of the session. They
    * stand behind the parts of `writes` and obey the same rules; a rebuild leaves them out.
    */
   coordinate?(state: State): readonly Sql[];
+}
+
+/**
+ * Thrown by a guard for an event that says what an earlier one has said: an append of it alone is answered with the earlier event, and nothing
+ * is written; among others it is refused with `refusal`.
+ */
+export class RepeatedEvent extends Error {
+  readonly sequence: number;
+  readonly refusal: DomainError;
+
+  constructor(sequence: number, refusal: DomainError) {
+    super(`repeats event ${sequence}`);
+    this.sequence = sequence;
+    this.refusal = refusal;
+  }
 }

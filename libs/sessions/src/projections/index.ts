@@ -1,0 +1,21 @@
+import { isTx, type At } from '@runplane/database';
+import type { Projection } from './projection';
+
+/**
+ * The built-in projections, in the order in which an append asks and feeds them: submission, subagent, channel, context, user input,
+ * approval, snapshot. A new one is added here, and nowhere else.
+ */
+export const PROJECTIONS: readonly Projection[] = [];
+
+/** Stored on each head: whose number is another has views that older rules have made, and a rebuild repairs them. */
+export const VIEWS_VERSION = PROJECTIONS.reduce((sum, { version }) => sum + version, 1);
+
+/** What an append at this handle feeds: the built-in projections, then those that the team has registered (openDb). */
+export function projectionsOf(at: At): readonly Projection[] {
+  const registered = isTx(at) ? at.projections : at.options.projections;
+  return registered.length === 0 ? PROJECTIONS : [...PROJECTIONS, ...registered.map(teamProjection)];
+}
+
+function teamProjection(): Projection {
+  throw new Error('registered projections are not fed yet');
+}
