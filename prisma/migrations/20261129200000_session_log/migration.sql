@@ -79,8 +79,8 @@ CREATE TABLE "runplane"."session_events" (
     "command_id" TEXT,
     "append_id" TEXT,
     "append_count" INTEGER,
-    "tx" BIGINT NOT NULL,
-    "position" BIGINT NOT NULL,
+    "tx" BIGINT,
+    "position" BIGINT,
     "created_at" TIMESTAMPTZ(3) NOT NULL DEFAULT runplane.app_now(),
 
     CONSTRAINT "session_events_pkey" PRIMARY KEY ("tenant_id","session_id","sequence")
