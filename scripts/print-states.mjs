@@ -50,6 +50,20 @@ const MACHINES = [
     about:
       'Column `cancel_requests.stage`; each stage is also an event `cancel-<stage>` of the run. `fenced`: the holder was cut off without an answer.',
   },
+  {
+    title: 'Approval',
+    states: 'APPROVAL_STATES',
+    transitions: 'APPROVAL_TRANSITIONS',
+    about:
+      'Column `approvals.state`, the view of the events `approval/requested` and `approval/resolved`. Born `pending` by `requestApproval`. A session worker may also append the resolution itself; the same guards stand in its way.',
+  },
+  {
+    title: 'Input request',
+    states: 'INPUT_STATES',
+    transitions: 'INPUT_TRANSITIONS',
+    about:
+      'Column `input_requests.state`, the view of the events `user-input/requested` and `user-input/resolved`. Born `pending` by `requestInput`.',
+  },
 ];
 
 function printMachine(module, { title, states, transitions, about }) {

@@ -1,4 +1,5 @@
 export * from './admission';
+export * from './approved-call';
 export * from './backends';
 export * from './cursor';
 export * from './domain-error';
@@ -14,6 +15,7 @@ export * from './parse-input';
 export * from './partition';
 export * from './process-job';
 export * from './redact';
+export * from './request-resources';
 export * from './resources';
 export * from './retention-resources';
 export * from './runner-resources';

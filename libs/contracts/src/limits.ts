@@ -119,3 +119,21 @@ export const APPROVAL_TIMEOUT_SECONDS_MAX = 3_155_760_000;
 export const NOTE_PATH_BYTES_MAX = 1024;
 /** A note that grows by appending is bounded: it is read whole. */
 export const NOTE_BYTES_MAX = 1024 * 1024;
+
+/** What asking a person waits for, unless told otherwise, and at most: thirty days. */
+export const REQUEST_TIMEOUT_SECONDS_DEFAULT = 300;
+export const REQUEST_TIMEOUT_SECONDS_MAX = 2_592_000;
+/** Open approvals, and open input requests, of one session: the end of a run closes all of them with one append. */
+export const OPEN_REQUESTS_MAX = 200;
+/** What an approver is shown of a call; the call itself may be larger, and is known by its digest. */
+export const ARGUMENTS_SUMMARY_BYTES_MAX = 64 * 1024;
+export const PROMPT_CODE_POINTS_MAX = 8_000;
+/** A form for people: its schema is compiled by whoever checks an answer. */
+export const INPUT_SCHEMA_BYTES_MAX = 16 * 1024;
+export const INPUT_SCHEMA_DEPTH_MAX = 16;
+/** Sub-schemas with every reference followed, so that a few lines cannot stand for millions of checks. */
+export const INPUT_SCHEMA_PARTS_MAX = 1_000;
+export const INPUT_PATTERN_CHARS_MAX = 500;
+export const INPUT_VALUE_BYTES_MAX = 64 * 1024;
+/** Checking an answer is cut off after so long, whatever the schema's patterns make of it. */
+export const INPUT_CHECK_MS_MAX = 100;

@@ -79,6 +79,9 @@ export type InputOutcome = (typeof INPUT_OUTCOMES)[number];
 /** Milliseconds up to the end of the year 9999, the last that RFC 3339 can write. */
 const TIME_MS_MAX = 253_402_300_799_999;
 
+/** Lower-case hex SHA-256. */
+const argumentsDigest = text.regex(/^[0-9a-f]{64}$/, 'must be the lower-case hex SHA-256 of the arguments');
+
 const subagentStatus = fields({ activity: text.nullish(), status: text.nullish() });
 const delivery = fields({ delivery_id: z.union([identifier, z.literal('')]).optional() });
 const leftInbox = fields({ input_id: z.union([identifier, z.literal('')]).optional() });
@@ -171,6 +174,8 @@ export const SESSION_EVENTS = {
     reason: text.nullish(),
     /** Below 0 counts as 0. */
     timeout_seconds: z.number().max(APPROVAL_TIMEOUT_SECONDS_MAX).optional(),
+    /** Of the arguments (digestOf): what is approved is this call and no other. */
+    arguments_digest: argumentsDigest.nullish(),
   }),
   'approval/resolved': fields({
     approval_id: identifier,

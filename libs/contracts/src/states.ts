@@ -117,6 +117,38 @@ export const CANCEL_STAGE_TRANSITIONS = {
   terminalized: {},
 } as const satisfies Transitions<CancelStage>;
 
+/** How an approval stands. Born `pending` by its request; its time passing is no rejection. */
+export const APPROVAL_STATES = ['pending', 'approved', 'rejected', 'expired', 'cancelled'] as const;
+export type ApprovalState = (typeof APPROVAL_STATES)[number];
+export const APPROVAL_TRANSITIONS = {
+  pending: {
+    approved: ['resolveApproval'],
+    rejected: ['resolveApproval'],
+    expired: ['expireRequestsOnce', 'closeRun', 'closeCommand'],
+    cancelled: ['closeRun', 'closeCommand'],
+  },
+  approved: {},
+  rejected: {},
+  expired: {},
+  cancelled: {},
+} as const satisfies Transitions<ApprovalState>;
+
+/** How a request for input stands. */
+export const INPUT_STATES = ['pending', 'answered', 'declined', 'expired', 'cancelled'] as const;
+export type InputState = (typeof INPUT_STATES)[number];
+export const INPUT_TRANSITIONS = {
+  pending: {
+    answered: ['resolveInput'],
+    declined: ['resolveInput'],
+    expired: ['expireRequestsOnce', 'closeRun', 'closeCommand'],
+    cancelled: ['closeRun', 'closeCommand'],
+  },
+  answered: {},
+  declined: {},
+  expired: {},
+  cancelled: {},
+} as const satisfies Transitions<InputState>;
+
 export const CANCEL_TARGET_KINDS = ['run', 'command', 'session', 'task'] as const;
 export type CancelTargetKind = (typeof CANCEL_TARGET_KINDS)[number];
 

@@ -27,5 +27,6 @@ export { type Store } from './store.sql';
 export { health, migrationContract } from './health';
 export * from './migrate';
 export * from './embedded-postgres';
+export { waitFor, type Wait } from './wait-for';
 export { announce, executorOf, isTx, type At } from './at';
 export { ensureTenant, listTenants, requireTenant, writeRetention, type Tenant } from './tenants';

@@ -64,7 +64,6 @@ export {
   type ReadRunEvents,
   type RunEventPage,
   type StreamItem,
-  type Wait,
 } from './read-run-events';
 export { getCommand, getDispatchIntent, getRun, listCancelRequests, listCommands } from './read-runs';
 export { reconcileRunnerJobsOnce, type Reconciliation } from './reconcile-runner-jobs';

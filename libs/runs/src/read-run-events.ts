@@ -6,7 +6,7 @@ import {
   type RunResult,
   type RunState,
 } from '@runplane/contracts';
-import { executorOf, type At, type Db, type SqlExecutor, type Stream, type Subscription } from '@runplane/database';
+import { executorOf, waitFor, type At, type Db, type SqlExecutor, type Wait } from '@runplane/database';
 import { absentRun, requireEvents, requireRun } from './require';
 import { findLastAssistantMessage, findLogHead, readLog, sumUsage } from './run-event.sql';
 import { runStream, type RunKey } from './run.sql';
@@ -36,11 +36,6 @@ export async function listRunEvents(
   const { pruned, ...page } = log;
   requireEvents(runId, pruned, afterSeq);
   return page;
-}
-
-export interface Wait {
-  readonly waitMs: number;
-  readonly signal?: AbortSignal | undefined;
 }
 
 /**
@@ -90,29 +85,6 @@ export async function waitForRunResult(db: Db, { tenantId, runId, ...wait }: Run
   return getRunResult(db, key);
 }
 
-/** Looks until it is done or the time is over, after each change of the stream; the subscription stands before the first look. */
-export async function waitFor<T>(
-  db: Db,
-  stream: Stream,
-  { waitMs, signal }: Wait,
-  look: () => Promise<{ value: T; done: boolean }>,
-): Promise<T> {
-  const deadline = performance.now() + waitMs;
-  const subscription = db.hub.subscribe(stream);
-  try {
-    for (;;) {
-      const { value, done } = await look();
-      const timeoutMs = deadline - performance.now();
-      if (done || timeoutMs <= 0 || (await nextChange(subscription, timeoutMs, signal)) !== 'changed') return value;
-    }
-  } finally {
-    subscription.close();
-  }
-}
-
-const nextChange = (subscription: Subscription, timeoutMs: number, signal: AbortSignal | undefined) =>
-  subscription.next({ timeoutMs, ...(signal === undefined ? {} : { signal }) });
-
 export type StreamItem = { readonly events: RunEvent[] } | { readonly end: { readonly status: RunState; readonly terminalSeq: number } };
 
 /** How long a live stream waits for a hint before it looks by itself; the hub's safety poll is what normally wakes it. */
@@ -144,7 +116,7 @@ export async function* streamRunEvents(
         yield { end: { status, terminalSeq } };
         return;
       }
-      const woken = await nextChange(subscription, LOOK_EVERY_MS, signal);
+      const woken = await subscription.next({ timeoutMs: LOOK_EVERY_MS, signal });
       if (woken === 'closed' || woken === 'aborted') return;
     }
   } finally {

@@ -1,7 +1,6 @@
 import type { Command } from '@runplane/contracts';
-import type { Db } from '@runplane/database';
+import { waitFor, type Db, type Wait } from '@runplane/database';
 import { listCommands } from './read-runs';
-import { waitFor, type Wait } from './read-run-events';
 import { requireRun } from './require';
 import { commandStream, type RunKey } from './run.sql';
 
