@@ -206,6 +206,58 @@ export class SessionBoundary extends DomainError<'session_boundary', { sessionId
   readonly code = 'session_boundary';
 }
 
+/** The session was deleted: its log takes and shows nothing any more. */
+export class SessionDeleted extends DomainError<'session_deleted', { sessionId: string; deletedAt: string }> {
+  readonly code = 'session_deleted';
+}
+
+/** A session of this id is there, with another header. */
+export class SessionExists extends DomainError<'session_exists', { sessionId: string }> {
+  readonly code = 'session_exists';
+}
+
+/** The log goes on at another sequence: read what is new, and decide again. */
+export class SequenceConflict extends DomainError<
+  'sequence_conflict',
+  { sessionId: string; expectedSequence: number; actualSequence: number }
+> {
+  readonly code = 'sequence_conflict';
+}
+
+/** The append id was used before for other events. */
+export class AppendConflict extends DomainError<'append_conflict', { sessionId: string; appendId: string }> {
+  readonly code = 'append_conflict';
+}
+
+/** An event's time is more than five minutes off the database's: leave it out, or set the clock. */
+export class ClockSkew extends DomainError<'clock_skew', { databaseTime: string; skewMsMax: number }> {
+  readonly code = 'clock_skew';
+}
+
+/** Events of this type are appended with the epoch of the session lease: acquire it first. */
+export class LeaseRequired extends DomainError<'lease_required', { sessionId: string; type: string }> {
+  readonly code = 'lease_required';
+}
+
+/** Another owner holds the session lease: wait for its end, or for its release. */
+export class SessionLeased extends DomainError<'session_leased', { sessionId: string; owner: string; leaseRemainingMs: number }> {
+  readonly code = 'session_leased';
+  override readonly failureKind = 'runner-lease-conflict';
+  override readonly retryable = true;
+}
+
+/**
+ * The session lease that this epoch names is no longer in force; `reason`: none (nobody has held it), other (it was given on or taken away),
+ * expired (it has ended or was released). Stop writing; acquire it anew to go on.
+ */
+export class SessionLeaseLost extends DomainError<
+  'session_lease_lost',
+  { sessionId: string; epoch: number; currentEpoch: number; reason: 'none' | 'other' | 'expired' }
+> {
+  readonly code = 'session_lease_lost';
+  override readonly failureKind = 'runner-lease-conflict';
+}
+
 /** The session's storage is being deleted: start the turn when that is over. */
 export class StorageEvicting extends DomainError<'storage_evicting', { sessionId: string; leaseRemainingMs: number }> {
   readonly code = 'storage_evicting';
@@ -475,6 +527,14 @@ export type RunplaneError =
   | NoCancelRequested
   | SessionBusy
   | SessionBoundary
+  | SessionDeleted
+  | SessionExists
+  | SequenceConflict
+  | AppendConflict
+  | ClockSkew
+  | LeaseRequired
+  | SessionLeased
+  | SessionLeaseLost
   | StorageEvicting
   | StorageChanged
   | SessionProjectionBroken

@@ -137,3 +137,12 @@ export const INPUT_PATTERN_CHARS_MAX = 500;
 export const INPUT_VALUE_BYTES_MAX = 64 * 1024;
 /** Checking an answer is cut off after so long, whatever the schema's patterns make of it. */
 export const INPUT_CHECK_MS_MAX = 100;
+/** A time that an appender gives may be so far off the database's. */
+export const SESSION_CLOCK_SKEW_MS_MAX = 300_000;
+export const SESSION_HEADER_BYTES_MAX = 64 * 1024;
+/** The right to write a session's log. */
+export const SESSION_LEASE_MS_MIN = 1_000;
+export const SESSION_LEASE_MS_DEFAULT = 30_000;
+export const SESSION_LEASE_MS_MAX = 600_000;
+/** Event types, or families of them, that a tenant lets be appended without a lease. */
+export const LEASELESS_TYPES_MAX = 50;

@@ -2,6 +2,7 @@ import { z } from 'zod';
 import {
   CANCEL_GRACE_MS_MAX,
   CLAIM_DEADLINE_MS_DEFAULT,
+  LEASELESS_TYPES_MAX,
   RETENTION_DAYS_MAX,
   RUN_ATTEMPTS_MAX,
   RUN_DURATION_MS_MAX,
@@ -49,6 +50,11 @@ export const TenantSettings = z
     maxAttempts: z.int().min(1).max(RUN_ATTEMPTS_MAX).optional(),
     /** For runs that say nothing of their own; absent: no limit. */
     maxDurationMs: z.int().min(RUN_DURATION_MS_MIN).max(RUN_DURATION_MS_MAX).optional(),
+    /** Session event types, or families of them (`metrics/*`), that may be appended without a lease, beside the built-in ones. */
+    leaselessEventTypes: z
+      .array(z.string().regex(/^[a-z0-9-]+(\/[a-z0-9-]+)*(\/\*)?$/))
+      .max(LEASELESS_TYPES_MAX)
+      .optional(),
     /** Absent: everything is kept. */
     retention: RetentionPolicy.optional(),
   })
