@@ -180,6 +180,9 @@ export interface SessionLogEvent {
   readonly turnId: string | null;
   readonly stepId: string | null;
   readonly data: JsonObject;
+  /** Of the run that stands behind it, stamped by the server; null for events that no run asked for. */
+  readonly runId: string | null;
+  readonly commandId: string | null;
 }
 
 /**

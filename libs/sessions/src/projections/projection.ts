@@ -23,10 +23,10 @@ export interface FoldContext {
   readonly header: Readonly<Record<string, unknown>>;
   /** As it stands before the batch; a rebuild begins with an empty one. */
   readonly head: FoldedHead;
-  /** Stamped by the server on what the events ask for; null for events that no run stands behind. */
-  readonly runId: string | null;
-  readonly commandId: string | null;
 }
+
+/** What a `load` may look at: the events have no place yet, since head and views are read by one statement. */
+export type UnplacedEvent = Omit<SessionLogEvent, 'sequence' | 'time'>;
 
 /**
  * A built-in view of the log: one pure module each, the same code for live appends and for a rebuild (VIEW-1). An append reads with one
@@ -48,7 +48,7 @@ export interface Projection<State = unknown> {
    * The stored part of the view that these events need, as one expression that gives json; it names the session by the parameters it is given,
    * and needs no FROM. Undefined: nothing has to be read, so that the append can be one statement.
    */
-  load(events: readonly SessionLogEvent[], context: FoldContext): Sql | undefined;
+  load(events: readonly UnplacedEvent[], session: Pick<FoldContext, 'tenantId' | 'sessionId'>): Sql | undefined;
   /** The state before the batch, of what `load` gave; undefined: it asked for nothing. */
   initial(loaded: unknown, context: FoldContext): State;
   /** Errors: the typed refusal of an event that must not enter the log. Asked with the state before the event. */
