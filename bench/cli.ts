@@ -3,6 +3,7 @@ import { Command, InvalidArgumentError } from 'commander';
 import { appendExpectations, runAppendBench } from './append/run';
 import { growthExpectations, runGrowthBench } from './growth/run';
 import { expectationLine, isMet, tableOf, writeJson, type Expectation } from './support/result';
+import { runSessionAppendBench, sessionAppendExpectations } from './session-append/run';
 import { runWaitersBench, waitersExpectations } from './waiters/run';
 
 const program = new Command('npm run bench --')
@@ -40,6 +41,33 @@ program
     console.log(`\n${tableOf(results)}\n`);
     if (json !== undefined) await writeJson(json, results);
     judge(appendExpectations(results), check === true);
+  });
+
+interface SessionAppendOptions {
+  readonly sessions: number[];
+  readonly cases?: string[];
+  readonly rounds: number;
+  readonly seconds: number;
+  readonly json?: string;
+  readonly check?: true;
+}
+
+program
+  .command('session-append')
+  .description(
+    'appending the events of a turn to a session, 1 and 20 a call: a writer that holds the lease (writer), the operation without one (append), one bare INSERT (floor), the store this one replaces (original), and emmett-postgresql (emmett)',
+  )
+  .option('--sessions <list>', 'how many sessions at a time, one comparison each', listOf(positive), [1, 16])
+  .option('--cases <list>', 'only these: writer, append, original, emmett; the floor always runs', listOf(String))
+  .option('--rounds <n>', 'turns of each case; the median counts', positive, 3)
+  .option('--seconds <n>', 'length of a turn', positive, 3)
+  .option('--json <file>', 'write the results there as well')
+  .option('--check', 'exit with 1 when an expectation is not met')
+  .action(async ({ json, check, ...bench }: SessionAppendOptions) => {
+    const results = await runSessionAppendBench({ ...bench, say: progress });
+    console.log(`\n${tableOf(results)}\n`);
+    if (json !== undefined) await writeJson(json, results);
+    judge(sessionAppendExpectations(results), check === true);
   });
 
 interface WaitersOptions {

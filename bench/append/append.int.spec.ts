@@ -1,5 +1,6 @@
 import { useDatabase } from '@runplane/database/testing';
-import { APPEND_CASES, assertWritten } from './run';
+import { assertWritten } from '../support/append-case';
+import { APPEND_CASES } from './run';
 
 const t = useDatabase();
 

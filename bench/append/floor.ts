@@ -1,6 +1,7 @@
 import { newId } from '@runplane/contracts';
+import { countRows, type AppendCase, type CaseSetting } from '../support/append-case';
 import { openPlainPool } from '../support/store';
-import { countRows, payloadOf, type AppendCase, type CaseSetting } from './append-case';
+import { payloadOf } from './payload';
 
 // The least that a durable event costs: one prepared INSERT of its row, committed by itself. No guard, no counter, no outbox; the caller
 // numbers by itself.

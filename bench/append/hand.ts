@@ -1,8 +1,9 @@
 import { newId } from '@runplane/contracts';
 import type pg from 'pg';
+import { countRows, type AppendCase, type CaseSetting } from '../support/append-case';
 import { openPlainPool } from '../support/store';
-import { countRows, payloadOf, type AppendCase, type CaseSetting } from './append-case';
 import { claimTurnsOnce, COUNT_OUR_ROWS, TENANT, type ClaimedTurn } from './claimed-turns';
+import { payloadOf } from './payload';
 
 // What a careful programmer writes with pg: the same rows in the same tables behind the same lock, a transaction of prepared statements, one
 // after the other. Epoch, state and producer sequence are judged on the locked row; the command is not looked up, nothing is redacted.

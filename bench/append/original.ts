@@ -1,7 +1,8 @@
 import { newId } from '@runplane/contracts';
 import type pg from 'pg';
+import { countRows, type AppendCase, type CaseSetting } from '../support/append-case';
 import { openPlainPool } from '../support/store';
-import { countRows, payloadOf, type AppendCase, type CaseSetting } from './append-case';
+import { payloadOf } from './payload';
 
 // The way of the store that this project was written to replace: a transaction of ten statements for each event. Its tables are made here
 // with its columns, keys and indexes; the statements are its steps in its order, each prepared and in its cheapest form (of the session only

@@ -1,7 +1,8 @@
 import { openDb, type DbOptions } from '@runplane/database';
 import { appendRunEvents, registerRunProbes } from '@runplane/runs';
-import { countRows, payloadOf, type AppendCase, type CaseSetting } from './append-case';
+import { countRows, type AppendCase, type CaseSetting } from '../support/append-case';
 import { claimTurns, COUNT_OUR_ROWS, TENANT } from './claimed-turns';
+import { payloadOf } from './payload';
 
 // Through the library's door as the API uses it: input checks, JSON rules, redaction, every guard, the producer sequence, the outbox, the
 // hints to waiters.

@@ -1,17 +1,12 @@
-import { measureInTurns, type Contestant } from '../support/measure';
+import { compareAppends, type Contender } from '../support/append-case';
 import { resultsOf, type Expectation, type Result } from '../support/result';
 import { describeMachine, startBenchStore, type BenchStore } from '../support/store';
-import type { AppendCase, CaseSetting } from './append-case';
 import { prepareFloor } from './floor';
 import { prepareHand } from './hand';
 import { prepareOriginal } from './original';
 import { prepareCoalesced, prepareOurs, prepareSingle } from './ours';
 
-export const APPEND_CASES: readonly {
-  name: string;
-  perCall: number;
-  prepare: (setting: CaseSetting, perCall: number) => Promise<AppendCase>;
-}[] = [
+export const APPEND_CASES: readonly Contender[] = [
   { name: 'floor', perCall: 1, prepare: prepareFloor },
   { name: 'ours', perCall: 1, prepare: prepareOurs },
   { name: 'ours', perCall: 10, prepare: prepareOurs },
@@ -46,38 +41,16 @@ export async function runAppendBench(bench: AppendBench): Promise<Result[]> {
 }
 
 async function compare({ url, admin }: BenchStore, callers: number, { cases, rounds, seconds, say }: AppendBench): Promise<Result[]> {
-  const made: { appendCase: AppendCase; contestant: Contestant }[] = [];
-  try {
-    const wanted = cases ?? (callers > 16 ? ['coalesced'] : undefined);
-    for (const { name, perCall, prepare } of APPEND_CASES.filter(({ name }) => name === 'floor' || (wanted?.includes(name) ?? true))) {
-      const appendCase = await prepare({ url, admin, callers }, perCall);
-      made.push({ appendCase, contestant: { name, perCall, callers: appendCase.callers, calls: 0 } });
-    }
-    const measured = await measureInTurns(
-      made.map(({ contestant }) => contestant),
-      {
-        rounds,
-        seconds,
-        onTurn: (round, { name, perCall }) => {
-          say(`round ${round} of ${rounds}, ${callers} callers: ${name}, ${perCall} a call`);
-        },
-      },
-    );
-    for (const { appendCase, contestant } of made) assertWritten(contestant, await appendCase.rowsWritten());
-    return resultsOf(measured, 'floor');
-  } finally {
-    for (const { appendCase } of made) await appendCase.close();
-  }
-}
-
-/** Fails a benchmark whose rows are not those that its calls were told of. */
-export function assertWritten({ name, perCall, calls }: Contestant, rows: Readonly<Record<string, number>>): void {
-  const expected = calls * perCall;
-  const wrong = Object.entries(rows).filter(([, count]) => count !== expected);
-  if (wrong.length === 0) return;
-  throw new Error(
-    `${name}, ${perCall} a call: ${expected} events were acknowledged, found ${wrong.map(([table, count]) => `${count} in ${table}`).join(', ')}`,
-  );
+  const wanted = cases ?? (callers > 16 ? ['coalesced'] : undefined);
+  const contenders = APPEND_CASES.filter(({ name }) => name === 'floor' || (wanted?.includes(name) ?? true));
+  const measured = await compareAppends({ url, admin, callers }, contenders, {
+    rounds,
+    seconds,
+    onTurn: (round, { name, perCall }) => {
+      say(`round ${round} of ${rounds}, ${callers} callers: ${name}, ${perCall} a call`);
+    },
+  });
+  return resultsOf(measured, 'floor');
 }
 
 /** What the project promises of appends; of cases that have run. */

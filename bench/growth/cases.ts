@@ -19,7 +19,7 @@ import {
   listSessionTrace,
 } from '@runplane/runs';
 import { claimTurns, TENANT } from '../append/claimed-turns';
-import { payloadOf } from '../append/append-case';
+import { payloadOf } from '../append/payload';
 import type { Caller } from '../support/measure';
 import { LONG_RUN, OLD_WORD, type Size } from './load';
 

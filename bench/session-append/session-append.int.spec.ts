@@ -1,0 +1,23 @@
+import { useDatabase } from '@runplane/database/testing';
+import { assertWritten } from '../support/append-case';
+import { SESSION_APPEND_CASES } from './run';
+
+const t = useDatabase();
+
+// As with the appends of runs: a rival that leaves something out is none.
+test.each(SESSION_APPEND_CASES.map((made) => [made.name, made.perCall, made] as const))(
+  '%s writes every event, %i a call',
+  async (name, perCall, { prepare }) => {
+    const appendCase = await prepare({ url: t.url, admin: t.db.pool, callers: 2 }, perCall);
+    try {
+      for (let calls = 0; calls < 3; calls += 1) await Promise.all(appendCase.callers.map((call) => call()));
+      const contestant = { name, perCall, callers: appendCase.callers, calls: 6 };
+      const rows = await appendCase.rowsWritten();
+      expect(Object.keys(rows)).not.toHaveLength(0);
+      expect(() => assertWritten(contestant, rows)).not.toThrow();
+      expect(() => assertWritten({ ...contestant, calls: 7 }, rows)).toThrow(/were acknowledged, found/);
+    } finally {
+      await appendCase.close();
+    }
+  },
+);
