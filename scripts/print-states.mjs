@@ -44,6 +44,13 @@ const MACHINES = [
     about: 'Column `sessions.execution_state`. Born `idle`. `running` exactly while it has an active run and command.',
   },
   {
+    title: 'Submission',
+    states: 'SUBMISSION_STATES',
+    transitions: 'SUBMISSION_TRANSITIONS',
+    about:
+      'Column `submissions.state`. Born `pending` by `acceptSubmission`. Whether the oldest one of a session is claimed stands on its head row, `submission_heads.state`. Deletion, fork and import end what is open, with events.',
+  },
+  {
     title: 'Cancel request',
     states: 'CANCEL_STAGES',
     transitions: 'CANCEL_STAGE_TRANSITIONS',

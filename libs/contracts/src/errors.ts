@@ -308,6 +308,62 @@ export class ReservationLost extends DomainError<'reservation_lost', { key: stri
   override readonly failureKind = 'infra-failed';
 }
 
+/** Somebody works in the session (`why`: turn-open, run-open, leased): end that first. `remainingMs`: of the lease. */
+export class SessionInUse extends DomainError<
+  'session_in_use',
+  { sessionId: string; why: 'turn-open' | 'run-open' | 'leased'; holder: string | null; remainingMs: number | null }
+> {
+  readonly code = 'session_in_use';
+  override readonly retryable = true;
+}
+
+/** The run cannot be removed: it is open, its job is not settled, it is the last of its session, or somebody holds it for a while. */
+export class RunInUse extends DomainError<'run_in_use', { runId: string; why: 'open' | 'job-unsettled' | 'shown-by-session' | 'held' }> {
+  readonly code = 'run_in_use';
+}
+
+/** No such submission in this session. */
+export class SubmissionNotFound extends DomainError<'submission_not_found', { sessionId: string; operationId: string }> {
+  readonly code = 'submission_not_found';
+}
+
+/** The session has a submission with this operation id or submission id. */
+export class SubmissionExists extends DomainError<'submission_exists', { sessionId: string; operationId: string; submissionId: string }> {
+  readonly code = 'submission_exists';
+}
+
+/** The submission has ended in another way, or is not in the state that the event is for. */
+export class SubmissionClosed extends DomainError<'submission_closed', { sessionId: string; operationId: string; state: string }> {
+  readonly code = 'submission_closed';
+}
+
+/** The session has moved on since the revision that the caller expects: read it again, and decide again. */
+export class RevisionConflict extends DomainError<
+  'revision_conflict',
+  { sessionId: string; expectedRevision: number; lastSequence: number }
+> {
+  readonly code = 'revision_conflict';
+}
+
+/** The claim that this epoch names is over: somebody else may be working on the submission. */
+export class ClaimLost extends DomainError<
+  'claim_lost',
+  { sessionId: string; operationId: string; epoch: number; currentEpoch: number | null }
+> {
+  readonly code = 'claim_lost';
+}
+
+/** The session has as many unfinished submissions as it may: repeat the call when some have ended. */
+export class SubmissionQueueFull extends DomainError<'submission_queue_full', { sessionId: string; open: number; openMax: number }> {
+  readonly code = 'submission_queue_full';
+  override readonly retryable = true;
+}
+
+/** A file does not hold a session: `line` says where, from 1. */
+export class InvalidImport extends DomainError<'invalid_import', { line: number; reason: string }> {
+  readonly code = 'invalid_import';
+}
+
 /** The cursor belongs to another store or lies below the retention floor: go on from oldestCursor. */
 export class CursorExpired extends DomainError<'cursor_expired', { oldestCursor: string; reason: 'other-store' | 'below-retention' }> {
   readonly code = 'cursor_expired';
@@ -527,7 +583,6 @@ export type RunplaneError =
   | NoCancelRequested
   | SessionBusy
   | SessionBoundary
-  | SessionDeleted
   | SessionExists
   | SequenceConflict
   | AppendConflict
@@ -542,6 +597,16 @@ export type RunplaneError =
   | StaleDispatchClaim
   | CapacityReached
   | ReservationLost
+  | SessionDeleted
+  | SessionInUse
+  | RunInUse
+  | SubmissionNotFound
+  | SubmissionExists
+  | SubmissionClosed
+  | RevisionConflict
+  | ClaimLost
+  | SubmissionQueueFull
+  | InvalidImport
   | CursorExpired
   | ApprovalNotFound
   | ApprovalConflict

@@ -25,6 +25,7 @@ export * from './session-log';
 export * from './session-resources';
 export * from './states';
 export * from './store-status';
+export * from './submissions';
 export * from './tenant-settings';
 export * from './text';
 export * from './wire-json';

@@ -94,6 +94,19 @@ export const SESSION_TRANSITIONS = {
   terminal: { running: ['admitTurn', 'createCommand'] },
 } as const satisfies Transitions<SessionState>;
 
+/** `pending` until it ends, whether somebody has claimed it or not; a re-queue gives a failed one another try. */
+export const SUBMISSION_STATES = ['pending', 'completed', 'failed'] as const;
+export type SubmissionState = (typeof SUBMISSION_STATES)[number];
+export const SUBMISSION_TRANSITIONS = {
+  pending: { completed: ['endSubmission'], failed: ['endSubmission', 'deleteSession', 'forkSession', 'importSession'] },
+  completed: {},
+  failed: {},
+} as const satisfies Transitions<SubmissionState>;
+
+/** Whether the submission at the head of a session waits, or is held by a worker. */
+export const SUBMISSION_HEAD_STATES = ['waiting', 'claimed'] as const;
+export type SubmissionHeadState = (typeof SUBMISSION_HEAD_STATES)[number];
+
 export const CANCEL_STAGES = ['accepted', 'persisted', 'delivered', 'aborting', 'fenced', 'terminalized'] as const;
 export type CancelStage = (typeof CANCEL_STAGES)[number];
 export const CANCEL_STAGE_TRANSITIONS = {
