@@ -99,13 +99,30 @@ Final: ${finals.length === 0 ? 'none' : finals.map((state) => `\`${state}\``).jo
 `;
 }
 
+/** The driver's moves start from any state, so that a diagram would show nothing. */
+function printDriver({ DRIVER_STATES, DRIVER_MOVES }) {
+  const code = (words) => words.map((word) => `\`${word}\``).join(', ');
+  return `## Driver of a session
+
+Column \`session_heads.driver_state\`, the fold of the session's log by [snapshot.ts](../libs/sessions/src/projections/snapshot.ts). Born \`idle\`; states: ${code(DRIVER_STATES)}.
+An event leads to the state of its first row whose conditions all hold, from any state; where none does, and on every other event, the state stays. Conditions are read when the event has
+changed the open ids, the active turn and the inbox: \`asked\` (the answered id was open), \`at-work\` (the state was neither \`idle\` nor \`turn_completed\`), \`waits-for-input\` and \`turn-over\`
+(it was \`input_waiting\`, \`turn_completed\`), \`own-turn\` (the event's turn is the active one), \`attention\` (\`attention_required\` is true).
+
+| event | when | leads to |
+|---|---|---|
+${DRIVER_MOVES.map(({ on, when, to }) => `| \`${on}\` | ${code(when)} | \`${to}\` |`).join('\n')}
+`;
+}
+
 export function printStates() {
   const module = readStates();
   return `# State machines
 
 Printed by \`node scripts/print-states.mjs > docs/state-machines.md\` from [states.ts](../libs/contracts/src/states.ts). The database has the same words as enums; what is not listed here does not happen.
 
-${MACHINES.map((machine) => printMachine(module, machine)).join('\n')}`;
+${MACHINES.map((machine) => printMachine(module, machine)).join('\n')}
+${printDriver(module)}`;
 }
 
 if (process.argv[1] === new URL(import.meta.url).pathname) process.stdout.write(printStates());

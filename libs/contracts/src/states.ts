@@ -199,6 +199,56 @@ export function commandStateOf(outcome: TerminalStatus): 'completed' | 'failed' 
   return outcome === 'blocked' ? 'failed' : outcome;
 }
 
+/** What a session's driver does, as its log tells. `attention_required` says that a recovery needs a person. */
+export const DRIVER_STATES = [
+  'idle',
+  'turn_started',
+  'step_preparing',
+  'model_streaming',
+  'tool_running',
+  'approval_waiting',
+  'input_waiting',
+  'step_completed',
+  'turn_completed',
+  'attention_required',
+] as const;
+export type DriverState = (typeof DRIVER_STATES)[number];
+
+/**
+ * Conditions of DRIVER_MOVES, read when the event has changed the snapshot's fields: `asked` (the id was open), `at-work` (the driver was neither
+ * idle nor at the end of a turn), `waits-for-input`, `turn-over` (the driver was in that state), `own-turn` (the active turn is the event's).
+ */
+export type DriverCondition =
+  'asked' | 'at-work' | 'waits-for-input' | 'turn-over' | 'own-turn' | 'approvals-open' | 'inputs-open' | 'inbox-empty' | 'attention';
+
+/** Which event leads where, from any state; the first row of an event whose conditions all hold. None: the state stays, as with any other event. */
+export const DRIVER_MOVES: readonly { on: string; when: readonly DriverCondition[]; to: DriverState }[] = [
+  { on: 'turn/start', when: [], to: 'turn_started' },
+  { on: 'step/start', when: [], to: 'step_preparing' },
+  { on: 'request/context', when: [], to: 'model_streaming' },
+  { on: 'tool/call', when: [], to: 'tool_running' },
+  { on: 'approval/requested', when: [], to: 'approval_waiting' },
+  { on: 'approval/resolved', when: ['asked', 'at-work', 'approvals-open'], to: 'approval_waiting' },
+  { on: 'approval/resolved', when: ['asked', 'at-work', 'inputs-open'], to: 'input_waiting' },
+  { on: 'approval/resolved', when: ['asked', 'at-work'], to: 'tool_running' },
+  { on: 'user-input/requested', when: ['approvals-open'], to: 'approval_waiting' },
+  { on: 'user-input/requested', when: [], to: 'input_waiting' },
+  { on: 'user-input/resolved', when: ['waits-for-input', 'approvals-open'], to: 'approval_waiting' },
+  { on: 'user-input/resolved', when: ['waits-for-input', 'inputs-open'], to: 'input_waiting' },
+  { on: 'user-input/resolved', when: ['waits-for-input'], to: 'tool_running' },
+  { on: 'step/end', when: [], to: 'step_completed' },
+  { on: 'turn/end', when: ['own-turn', 'inbox-empty'], to: 'idle' },
+  { on: 'turn/end', when: ['own-turn'], to: 'turn_completed' },
+  { on: 'input/entered', when: ['turn-over', 'inbox-empty'], to: 'idle' },
+  { on: 'input/discarded', when: ['turn-over', 'inbox-empty'], to: 'idle' },
+  { on: 'agent/inbox/spliced', when: ['turn-over', 'inbox-empty'], to: 'idle' },
+  { on: 'execution/recovery', when: ['attention'], to: 'attention_required' },
+];
+
+/** What is known of a message to a channel. A failed one that is queued again is queued. */
+export const DELIVERY_STATES = ['queued', 'succeeded', 'failed'] as const;
+export type DeliveryState = (typeof DELIVERY_STATES)[number];
+
 /** Where a session's working state lies. */
 export const STORAGE_KINDS = ['none', 'pvc', 'folder', 'evicted'] as const;
 export type StorageKind = (typeof STORAGE_KINDS)[number];
