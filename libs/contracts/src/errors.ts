@@ -246,10 +246,7 @@ export class SessionLeased extends DomainError<'session_leased', { sessionId: st
   override readonly retryable = true;
 }
 
-/**
- * The session lease that this epoch names is no longer in force; `reason`: none (nobody has held it), other (it was given on or taken away),
- * expired (it has ended or was released). Stop writing; acquire it anew to go on.
- */
+/** The session lease of this epoch is no longer in force (`reason`: none held, other epoch, expired or released). Stop writing. */
 export class SessionLeaseLost extends DomainError<
   'session_lease_lost',
   { sessionId: string; epoch: number; currentEpoch: number; reason: 'none' | 'other' | 'expired' }
