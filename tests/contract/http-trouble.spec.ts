@@ -1,8 +1,11 @@
-import { AppendedEvents } from '@runplane/contracts';
+import { APPEND_BYTES_MAX, AppendedEvents, COALESCER_QUEUE_BYTES_MAX, EVENT_BYTES_MAX } from '@runplane/contracts';
 import { buildApp } from '@runplane/api';
+import { openDb } from '@runplane/database';
 import { openClient } from '@runplane/database/testing';
+import { appendRunEvents, cancelRun } from '@runplane/runs';
+import { ending, hold } from '../support/races';
 import { makeWorld } from '../support/route-samples';
-import { useApi } from '../support/test-api';
+import { TENANT, useApi } from '../support/test-api';
 
 const api = useApi({ database: { db: { lockTimeoutMs: 300 } } });
 
@@ -30,6 +33,41 @@ describe('when something is wrong on our side', () => {
     }
     expect([beat.status, read.status]).toEqual([200, 200]);
     expect(repeated.map(({ status }) => status)).toEqual([201, 200, 200]);
+  });
+
+  test('more appends than may wait are sent away with a hint, also of runs that nobody holds up, and none is half done', async () => {
+    const db = await openDb({ url: api.url });
+    const app = await buildApp({ db, logger: false });
+    const [stuck, free] = [await makeWorld(api), await makeWorld(api)];
+    const append = (text: string) =>
+      app.inject({
+        method: 'POST',
+        url: `/v1/runs/${free.runId}/events`,
+        headers: { authorization: `Bearer ${api.adminKey}` },
+        payload: { epoch: free.epoch, producerSequence: 1, events: [{ type: 'reasoning', payload: { text } }] },
+      });
+    const holder = await hold(api.db, (tx) => cancelRun(tx, { tenantId: TENANT, runId: stuck.runId, reason: 'enough', immediate: true }));
+    const large = Array.from({ length: 4 }, () => ({ type: 'reasoning' as const, payload: { text: 'x'.repeat(EVENT_BYTES_MAX - 100) } }));
+    const waiting = Array.from({ length: 1 + COALESCER_QUEUE_BYTES_MAX / APPEND_BYTES_MAX }, () =>
+      ending(appendRunEvents(db, { tenantId: TENANT, runId: stuck.runId, epoch: stuck.epoch, events: large })),
+    );
+
+    const refused = await append('x'.repeat(100_000));
+    const metrics = await app.inject('/metrics');
+    await holder.commit();
+    const ended = await Promise.all(waiting);
+    const repeated = await append('x'.repeat(100_000));
+
+    expect([refused.statusCode, refused.headers['retry-after'], refused.json()]).toMatchObject([
+      503,
+      '1',
+      { code: 'backlog_full', retryable: true },
+    ]);
+    expect(metrics.payload).toMatch(/runplane_coalesced_refused\{kind="append"\} 1\n/);
+    expect([repeated.statusCode, repeated.json()]).toMatchObject([201, { replayed: false }]);
+    expect(ended).toMatchObject(waiting.map(() => ({ code: 'run_closed' })));
+    await app.close();
+    await db.close();
   });
 
   test('an answer that does not fit its schema is a 500 without detail, and the log says which route', async () => {

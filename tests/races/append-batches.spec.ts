@@ -161,6 +161,32 @@ test.each(['lose-answer', 'lose-request'] as const)(
   },
 );
 
+test('a batch that is committed is answered, also when the look at what it skipped fails', async () => {
+  const proxy = await startTcpProxy(t.url);
+  const broken = await openDb({
+    url: proxy.through(t.url),
+    preparedStatements: false,
+    applicationName: 'race-broken',
+    onError: () => undefined,
+  });
+  const runs = await claimedRuns(6); // four by themselves, two together with one that is not there
+  let hits = 0;
+  proxy.judge((bytes) => {
+    if (hits > 0 || !bytes.includes(`|| '/' || w.id`)) return 'forward';
+    hits += 1;
+    return 'lose-request';
+  });
+
+  const calls = runs.map((run) => append(broken, run, 'once'));
+  const absent = ending(appendRunEvents(broken, { tenantId: TENANT, runId: 'run_none', epoch: 1, events: [message('x')] }));
+
+  expect((await Promise.all(calls)).map(({ lastSeq }) => lastSeq)).toEqual(runs.map(() => 3));
+  expect(await absent).toMatchObject({ code: 'run_not_found' });
+  expect([hits, await said(...runs)]).toEqual([1, runs.map(() => ['once'])]);
+  await broken.close();
+  await proxy.close();
+});
+
 test('acknowledgements of a locked run wait, others do not', async () => {
   const { ackCommand, createCommand } = createRuns(t.db);
   const runs = await claimedRuns(7);

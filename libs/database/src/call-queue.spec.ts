@@ -5,10 +5,17 @@ interface Call extends QueuedCall {
 }
 const WIDE = { callsMax: 100, bytesMax: 1_000 };
 
-/** `a1` is a call of lane a; `a1!` is one of those of which a batch takes one per lane; `a1:5` has five rows and bytes. */
+/** `a1` is a call of lane a; `a1!` is one of those of which a batch takes one per lane, `a1.` the last of its lane in a batch; `a1:5` has five rows and bytes. */
 function call(text: string): Call {
-  const [, name = '', mark, size] = /^(\w+)(!)?(?::(\d+))?$/.exec(text) ?? [];
-  return { name, lane: name.charAt(0), single: mark && '1', rows: Number(size ?? 1), bytes: Number(size ?? 1) };
+  const [, name = '', mark, size] = /^(\w+)([!.])?(?::(\d+))?$/.exec(text) ?? [];
+  return {
+    name,
+    lane: name.charAt(0),
+    single: mark === '!' ? '1' : undefined,
+    last: mark === '.',
+    rows: Number(size ?? 1),
+    bytes: Number(size ?? 1),
+  };
 }
 const calls = (texts: string): Call[] => texts.split(' ').filter(Boolean).map(call);
 const names = (found: readonly Call[]): string => found.map(({ name }) => name).join(' ');
@@ -33,6 +40,7 @@ describe('a batch', () => {
   it.each([
     ['takes every lane once, each in order', 'a1 b1 a2 c1', {}, 'a1 a2 b1 c1'],
     ['takes one of those calls of a lane that must not share it, and nothing behind', 'a1! a2! a3 b1!', {}, 'a1 b1'],
+    ['takes nothing of a lane behind a call that may need another look', 'a1 a2. a3 b1', {}, 'a1 a2 b1'],
     ['takes what stands before and between them', 'a1 a2! a3 a4! b1', {}, 'a1 a2 a3 b1'],
     ['ends at its number of calls', 'a1 b1 c1 d1', { callsMax: 3 }, 'a1 b1 c1'],
     ['ends at its rows', 'a1:2 b1:2 c1:2', { rowsMax: 5 }, 'a1 b1'],
@@ -104,4 +112,16 @@ it('gives the first calls of a lane back to whoever withdraws them', () => {
   expect(names(queue.withdraw('a', 2))).toBe('a1 a2');
   expect(names(queue.withdraw('c', 1))).toBe('');
   expect([queue.calls, names(queue.takeBatch(10))]).toEqual([2, 'a3 b1']);
+});
+
+it('gives a lane that waits for its turn alone one more try together, and no other one', () => {
+  const queue = queueOf('a1 b1');
+  for (let tried = 0; tried < 2; tried += 1) queue.end('a', queue.takeBatch(1), { busy: true });
+  expect([names(queue.listAlone()), queue.hasAlone]).toEqual(['a1', true]);
+
+  for (const lane of ['a', 'b', 'nobody']) queue.tryTogether(lane);
+
+  expect([names(queue.listAlone()), queue.hasAlone, names(queue.takeBatch(10))]).toEqual(['', false, 'a1 b1']);
+  queue.end('a', calls('a1'), { busy: true });
+  expect(queue.hasAlone).toBe(true);
 });

@@ -11,6 +11,8 @@ export interface QueuedCall {
   readonly lane: string;
   /** Of calls of one lane with the same word a batch takes one; undefined: any number. */
   readonly single: string | undefined;
+  /** True when no call of its lane may go behind it in the same batch: it may need another look, and they keep their order. */
+  readonly last: boolean;
   readonly rows: number;
   readonly bytes: number;
 }
@@ -136,6 +138,19 @@ export class CallQueue<Call extends QueuedCall> {
     throw new Error('no call goes alone: ask hasAlone first');
   }
 
+  /** Calls of lanes that wait for their turn alone. */
+  listAlone(): Call[] {
+    return [...this.#alone].flatMap((lane) => lane.waiting);
+  }
+
+  /** Gives a lane that waits for its turn alone one more try together with the rest. */
+  tryTogether(laneName: string): void {
+    const lane = this.#lanes.get(laneName);
+    if (lane === undefined || lane.place !== this.#alone) return;
+    lane.busy = TRIES_TOGETHER - 1;
+    this.#sort(lane, true);
+  }
+
   /** The lane's calls are no longer under way. `back` go to its head in their order; `busy`: because others hold it. */
   end(laneName: string, back: readonly Call[] = [], { busy }: { busy: boolean } = { busy: false }): void {
     const lane = this.#lanes.get(laneName);
@@ -181,6 +196,7 @@ export class CallQueue<Call extends QueuedCall> {
       if (call.single !== undefined && singles.has(call.single)) break;
       if (call.single !== undefined) singles.add(call.single);
       count += 1;
+      if (call.last) break;
     }
     return count;
   }

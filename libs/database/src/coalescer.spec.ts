@@ -1,5 +1,6 @@
 import { DatabaseUnavailable, LockTimeout, OutcomeUnknown, TransactionConflict } from '@runplane/contracts';
 import { Coalescer, type Verdict } from './coalescer';
+import { ParameterError } from './sql';
 
 // Who goes when, and who is told what. What the statements do is tested with PostgreSQL, in libs/runs.
 
@@ -15,6 +16,7 @@ const tick = () => new Promise((resolve) => setImmediate(() => setImmediate(reso
 /** A coalescer of calls large enough that two are worth two batches, whose statements end when the test says so; `log` tells what was sent. */
 function staged({ callsMax = 100, aloneMax = 1, rows = 16 } = {}) {
   const log: string[] = [];
+  const reviewed: (() => void)[] = [];
   const open: { readonly what: string; readonly names: string[]; end(error?: Error, busy?: string): void }[] = [];
   const send = <T>(kind: string, calls: readonly Call[], answer: (busy: string) => T): Promise<T> =>
     new Promise((resolve, reject) => {
@@ -24,10 +26,14 @@ function staged({ callsMax = 100, aloneMax = 1, rows = 16 } = {}) {
       open.push({ what, names, end: (error, busy = '') => (error === undefined ? resolve(answer(busy)) : reject(error)) });
     });
   const coalescer = new Coalescer<Call, string>({
-    describe: ({ lane }) => ({ lane, single: undefined, rows, bytes: 1 }),
+    describe: ({ lane }) => ({ lane, single: undefined, last: false, rows, bytes: 1 }),
     together: (calls) =>
       send('together', calls, (busy) =>
-        calls.map(({ name, lane }): Verdict<string> => (busy.includes(lane) ? { kind: 'busy' } : { kind: 'answer', answer: name })),
+        calls.map(({ name, lane }): Verdict<string> => {
+          if (` ${busy} `.includes(` ${lane} `)) return { kind: 'busy' };
+          const review = busy.includes(`?${name}`);
+          return { kind: 'answer', answer: review ? new Promise((resolve) => reviewed.push(() => resolve(name))) : name };
+        }),
       ),
     alone: (each) => send('alone', [each], () => each.name),
     isRepeatable: ({ repeatable }) => repeatable,
@@ -52,7 +58,12 @@ function staged({ callsMax = 100, aloneMax = 1, rows = 16 } = {}) {
   const untilIdle = async (): Promise<void> => {
     while (open.length > 0) await end();
   };
-  return { coalescer, run, end, untilIdle, log, answers };
+  /** Ends the looks that calls with `?` before their names need. */
+  const review = async (): Promise<void> => {
+    for (const done of reviewed.splice(0)) done();
+    await tick();
+  };
+  return { coalescer, run, end, untilIdle, review, log, answers };
 }
 
 /** As PostgreSQL refuses a statement. */
@@ -156,6 +167,46 @@ test('calls that have waited for a lock as long as the one before them are told 
   expect(answers).toMatchObject({ a3: 'a3' });
 });
 
+test('calls that have waited as long for other locks are tried once more, and told so when that fails', async () => {
+  const { run, end, untilIdle, log, answers } = staged();
+  run('z1');
+  run('a1 b1 c1');
+  await tick();
+  await end(); // z1
+  for (let tries = 0; tries < 4; tries += 1) await end(undefined, 'a b c');
+  expect(log.at(-1)).toBe('alone a1');
+  run('b2');
+  await end(new LockTimeout());
+  await end(undefined, 'b');
+  await end(undefined, 'b');
+  expect(answers).toEqual({ z1: 'z1', a1: 'lock_timeout', b1: 'lock_timeout', c1: 'c1' });
+  await untilIdle();
+  expect(answers).toMatchObject({ b2: 'b2' });
+});
+
+test('calls of a lane wait for one of theirs that needs another look, other lanes do not; closing waits too', async () => {
+  const { run, end, review, untilIdle, log, answers, coalescer } = staged();
+  run('z1');
+  run('a1 b1');
+  await tick();
+  run('a2 b2');
+  await end(); // z1
+  await end(undefined, '?a1');
+  await end();
+  expect(log.slice(1)).toEqual(['together a1', 'together b1', 'together b2']);
+  await untilIdle();
+  let closed = false;
+  const closing = coalescer.close().then(() => (closed = true));
+  await tick();
+  expect([closed, answers]).toEqual([false, { z1: 'z1', b1: 'b1', b2: 'b2' }]);
+
+  await review();
+  expect(log.at(-1)).toBe('alone a2');
+  await untilIdle();
+  await closing;
+  expect(answers).toMatchObject({ a1: 'a1', a2: 'a2' });
+});
+
 test('a few calls have a statement each, side by side; those of one lane one after the other', async () => {
   const { run, end, untilIdle, log } = staged({ aloneMax: 4 });
   run('a1 a2 b1 c1 d1');
@@ -191,6 +242,28 @@ describe('a batch that fails as a whole', () => {
       await untilIdle();
       expect(answers).toEqual({ z1: 'z1', a1: 'a1', b1: 'b1', c1: 'c1' });
     }
+  });
+
+  it('that was not sent is repeated call by call too: the mistake is one caller’s', async () => {
+    const { end, untilIdle, answers, log } = await together();
+    await end(new ParameterError('a parameter is undefined'));
+    expect(log.at(-1)).toBe('alone a1');
+    await end(); // b1
+    await end(new ParameterError('a parameter is undefined'));
+    await untilIdle();
+    expect(answers).toEqual({ z1: 'z1', a1: 'a parameter is undefined', b1: 'b1', c1: 'c1' });
+  });
+
+  it('has calls of a lane wait once for a lock, not one after the other', async () => {
+    const { run, end, untilIdle, answers, log } = staged({ rows: 1 });
+    run('z1');
+    run('a1 a2');
+    await tick();
+    await end();
+    await end(refusal('22P05'));
+    await end(new LockTimeout());
+    await untilIdle();
+    expect([log.slice(1), answers]).toEqual([['together a1 a2', 'alone a1'], { z1: 'z1', a1: 'lock_timeout', a2: 'lock_timeout' }]);
   });
 
   it('gives each call the reason when it would fare no better alone', async () => {

@@ -1,5 +1,6 @@
 import { BacklogFull, isDomainError, OutcomeUnknown, ShuttingDown } from '@runplane/contracts';
 import { batchesFor, CallQueue, type BatchBounds, type Bounds, type QueuedCall } from './call-queue';
+import { ParameterError } from './sql';
 import { sqlStateOf } from './sql-state';
 
 // Calls that arrive together in one process share one statement: the start of a statement and its commit cost more than its rows. Nobody waits
@@ -9,7 +10,7 @@ import { sqlStateOf } from './sql-state';
 // At most two batches are under way. A call whose rows somebody else holds (busy) goes into the next one, then alone, on a connection of its
 // own, by the statement that waits. What was answered is committed; what was refused for lack of room was never begun.
 
-/** What became of one call of a batch. A promise is not waited for: the call is over for its lane, only its answer needs another look. */
+/** What became of one call of a batch. A promise is another look at the call: the next calls of its lane wait for it, the other lanes do not. */
 export type Verdict<Answer> =
   { kind: 'answer'; answer: Answer | Promise<Answer> } | { kind: 'refused'; refusal: unknown } | { kind: 'busy' };
 
@@ -52,6 +53,8 @@ interface Waiting<Call, Answer> extends QueuedCall {
   readonly call: Call;
   /** How often a connection broke under it. */
   lost: number;
+  /** Set when others have waited in vain for so long as this one has been kept waiting: it is tried once more. */
+  waitedInVain: unknown;
   readonly resolve: (answer: Answer | Promise<Answer>) => void;
   readonly reject: (error: unknown) => void;
 }
@@ -64,6 +67,8 @@ export class Coalescer<Call, Answer> {
   #callsTogether = 0;
   #rowsTogether = 0;
   #aloneUnderWay = 0;
+  /** Lanes with calls of ended batches that are looked at again. */
+  #lanesUnderReview = 0;
   #flushing = false;
   #closing: { readonly promise: Promise<void>; readonly done: () => void } | undefined;
 
@@ -80,8 +85,8 @@ export class Coalescer<Call, Answer> {
   run(call: Call): Promise<Answer> {
     return new Promise((resolve, reject) => {
       if (this.#closing !== undefined) throw new ShuttingDown();
-      const { lane, single, rows, bytes } = this.#work.describe(call);
-      const waiting: Waiting<Call, Answer> = { lane, single, rows, bytes, call, lost: 0, resolve, reject };
+      const waiting: Waiting<Call, Answer> = { ...this.#work.describe(call), call, lost: 0, waitedInVain: undefined, resolve, reject };
+      const { lane } = waiting;
       this.#counts.calls += 1;
       if (this.#isCalm && !this.#queue.isUnderWay(lane)) {
         this.#queue.begin(waiting);
@@ -117,7 +122,7 @@ export class Coalescer<Call, Answer> {
   }
 
   get #isIdle(): boolean {
-    return this.#queue.calls === 0 && this.#batchesUnderWay === 0 && this.#aloneUnderWay === 0;
+    return this.#queue.calls + this.#batchesUnderWay + this.#aloneUnderWay + this.#lanesUnderReview === 0;
   }
 
   #endClosing(): void {
@@ -166,17 +171,31 @@ export class Coalescer<Call, Answer> {
     this.#aloneUnderWay += 1;
     this.#counts.alone += 1;
     const behind = this.#queue.callsOf(waiting.lane);
-    try {
-      waiting.resolve(await this.#work.alone(waiting.call));
-    } catch (error) {
-      waiting.reject(lostBefore(waiting, error));
+    const elsewhere = this.#queue.listAlone();
+    const timeout = await this.#carryOut(waiting);
+    if (timeout !== undefined) {
       // They have waited for the same lock as long: to make each wait again, one after the other, would keep the last one for minutes.
-      const waitedAsLong = isDomainError(error) && error.code === 'lock_timeout' ? this.#queue.withdraw(waiting.lane, behind) : [];
-      for (const next of waitedAsLong) next.reject(lostBefore(next, error));
+      for (const next of this.#queue.withdraw(waiting.lane, behind)) next.reject(lostBefore(next, timeout));
+      // Those before other locks as well, but theirs may have been released: one more try tells.
+      for (const next of elsewhere) {
+        next.waitedInVain = timeout;
+        this.#queue.tryTogether(next.lane);
+      }
     }
     this.#aloneUnderWay -= 1;
     this.#queue.end(waiting.lane);
     this.#goOn();
+  }
+
+  /** Carries out one call by itself and answers it; gives the error when it has waited for a lock in vain. */
+  async #carryOut(waiting: Waiting<Call, Answer>): Promise<unknown> {
+    try {
+      waiting.resolve(await this.#work.alone(waiting.call));
+    } catch (error) {
+      waiting.reject(lostBefore(waiting, error));
+      return isDomainError(error) && error.code === 'lock_timeout' ? error : undefined;
+    }
+    return undefined;
   }
 
   async #runTogether(batch: readonly Waiting<Call, Answer>[]): Promise<void> {
@@ -197,9 +216,22 @@ export class Coalescer<Call, Answer> {
     this.#rowsTogether -= rows;
     for (const lane of new Set(batch.map((waiting) => waiting.lane))) {
       const back = after.back.length === 0 ? after.back : after.back.filter((waiting) => waiting.lane === lane);
-      this.#queue.end(lane, back, { busy: after.busy && back.length > 0 });
+      const end = (): void => {
+        this.#queue.end(lane, back, { busy: after.busy && back.length > 0 });
+      };
+      const reviews = after.reviews.get(lane);
+      if (reviews === undefined) end();
+      else void this.#endAfter(reviews, end);
     }
     if (batch.length > 1) this.#gather(); // whoever was answered may call again at once: they go together, none of them alone
+    this.#goOn();
+  }
+
+  async #endAfter(reviews: readonly Promise<unknown>[], end: () => void): Promise<void> {
+    this.#lanesUnderReview += 1;
+    await Promise.allSettled(reviews);
+    this.#lanesUnderReview -= 1;
+    end();
     this.#goOn();
   }
 
@@ -209,15 +241,20 @@ export class Coalescer<Call, Answer> {
   }
 
   #answer(batch: readonly Waiting<Call, Answer>[], verdicts: readonly Verdict<Answer>[]): After<Waiting<Call, Answer>> {
+    const reviews = new Map<string, Promise<unknown>[]>();
     const busy = batch.filter((waiting, i) => {
       const verdict = verdicts[i];
       if (verdict === undefined) waiting.reject(new Error('a call got no verdict'));
-      else if (verdict.kind === 'answer') waiting.resolve(verdict.answer);
-      else if (verdict.kind === 'refused') waiting.reject(verdict.refusal);
-      return verdict?.kind === 'busy';
+      else if (verdict.kind === 'answer') {
+        waiting.resolve(verdict.answer);
+        if (verdict.answer instanceof Promise) reviews.set(waiting.lane, [...(reviews.get(waiting.lane) ?? []), verdict.answer]);
+      } else if (verdict.kind === 'refused') waiting.reject(verdict.refusal);
+      else if (waiting.waitedInVain === undefined) return true;
+      else waiting.reject(lostBefore(waiting, waiting.waitedInVain));
+      return false;
     });
     this.#counts.busy += busy.length;
-    return { back: busy, busy: true };
+    return { back: busy, busy: true, reviews };
   }
 
   /** Nobody has an answer: each call gets its own, goes into the next batch, or is told what is known. */
@@ -229,18 +266,25 @@ export class Coalescer<Call, Answer> {
         if (this.#work.isRepeatable(waiting.call) && waiting.lost <= LOST_REPEATS_MAX) again.push(waiting);
         else waiting.reject(error);
       }
-    } else if (sqlStateOf(error) === undefined || (isDomainError(error) && error.code !== 'transaction_conflict')) {
+    } else if (
+      !(error instanceof ParameterError) &&
+      (sqlStateOf(error) === undefined || (isDomainError(error) && error.code !== 'transaction_conflict'))
+    ) {
       // No room, no server, no lock on a table: each by itself would fare no better. Or a mistake in the code behind the commit.
       for (const waiting of batch) waiting.reject(lostBefore(waiting, error));
     } else {
-      // PostgreSQL has refused the statement: it is not known for which call. Each lane in its order.
+      // PostgreSQL has refused the statement, or was not sent it: it is not known for which call. Each lane in its order.
       const lanes = new Map<string, Waiting<Call, Answer>[]>();
       for (const waiting of batch) lanes.set(waiting.lane, [...(lanes.get(waiting.lane) ?? []), waiting]);
       for (const lane of lanes.values()) {
-        for (const waiting of lane) await this.#work.alone(waiting.call).then(waiting.resolve, waiting.reject);
+        let timeout: unknown;
+        for (const waiting of lane) {
+          if (timeout === undefined) timeout = await this.#carryOut(waiting);
+          else waiting.reject(lostBefore(waiting, timeout));
+        }
       }
     }
-    return { back: again, busy: false };
+    return { back: again, busy: false, reviews: new Map() };
   }
 }
 
@@ -249,6 +293,8 @@ interface After<W> {
   readonly back: readonly W[];
   /** True when they go back because others hold their lanes. */
   readonly busy: boolean;
+  /** What is still looked at, by lane. */
+  readonly reviews: ReadonlyMap<string, readonly Promise<unknown>[]>;
 }
 
 /** "Nothing was written" does not hold for a call whose first try is not known to have failed. */

@@ -20,6 +20,9 @@ export interface SqlExecutor {
 const INT4_MAX = 2 ** 31 - 1;
 const INT4_MIN = -(2 ** 31);
 
+/** A statement that was not sent: a parameter of it is of no kind that statements take. A bug of the caller. */
+export class ParameterError extends TypeError {}
+
 /** The parameters of a statement, checked: what drivers would type by guess (floats, dates, objects, undefined) is a bug of the caller. */
 export function parametersOf(statement: Sql): unknown[] {
   for (const value of statement.values) {
@@ -33,7 +36,7 @@ function checkParameter(value: unknown): void {
   if (value === null || typeof value === 'string' || typeof value === 'boolean') return;
   if (typeof value === 'number' && Number.isInteger(value) && value >= INT4_MIN && value <= INT4_MAX) return;
   const shown = typeof value === 'number' ? String(value) : value === undefined ? 'undefined' : typeof value;
-  throw new TypeError(`a parameter is ${shown}: pass text, int4, bool, null or an array of them, bigint and JSON as text with a cast`);
+  throw new ParameterError(`a parameter is ${shown}: pass text, int4, bool, null or an array of them, bigint and JSON as text with a cast`);
 }
 
 /** Enough for every constant text of this code base; texts built at run time beyond it stay unnamed and cannot fill a server's memory. */

@@ -11,7 +11,7 @@ import { lockFreeRuns, type RunRow } from './run.sql';
 /** Acknowledgements that arrive together share one transaction, with a statement for each of its steps. See Coalescer. */
 export function ackCoalescer(db: Db): Coalescer<Ack, Command> {
   return coalescerOf(db, 'ack', () => ({
-    describe: ({ tenantId, runId }) => ({ lane: `${tenantId}/${runId}`, single: 'ack', rows: 1, bytes: 0 }),
+    describe: ({ tenantId, runId }) => ({ lane: `${tenantId}/${runId}`, single: 'ack', last: false, rows: 1, bytes: 0 }),
     together: (acks) => inTransaction(db, (tx) => ackTogether(tx, acks)),
     alone: (ack) => inTransaction(db, (tx) => ackCommand(tx, ack)),
     isRepeatable: () => true,

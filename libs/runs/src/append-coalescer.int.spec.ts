@@ -1,4 +1,4 @@
-import { isDomainError, newId, type NewRunEvent } from '@runplane/contracts';
+import { isDomainError, newId, OPEN_TOOL_CALLS_MAX, type NewRunEvent } from '@runplane/contracts';
 import { inTransaction, openDb, type Db } from '@runplane/database';
 import { useDatabase } from '@runplane/database/testing';
 import { appendRunEvents, cancelRun, createRuns } from '.';
@@ -193,6 +193,23 @@ test('a run that was never claimed is refused as by its own statement', async ()
   expect(found).toMatchObject({ code: 'lease_lost' });
 });
 
+test('a run’s calls keep their order when one of them is refused for tool calls that are no longer open', async () => {
+  const { run, epoch } = await aClaimedRun(t.db);
+  await t.db.pool.query('UPDATE runplane.runs SET open_tool_calls = $2 WHERE id = $1', [run.id, OPEN_TOOL_CALLS_MAX]); // it only ever goes up
+  const toolCall: NewRunEvent = { type: 'tool_call', payload: { callId: 'c1', name: 'sh', arguments: {} } };
+
+  const numbered = [[message('1')], [toolCall], [message('3')]].map((events, i) => ({
+    runId: run.id,
+    epoch,
+    events,
+    producerSequence: i + 1,
+  }));
+  const unnumbered = [[toolCall], [message('5')]].map((events) => ({ runId: run.id, epoch, events }));
+  const endings = await together([...numbered, ...unnumbered]);
+
+  expect(endings).toMatchObject([3, 4, 5, 6, 7].map((lastSeq) => ({ value: { lastSeq } })));
+});
+
 test('waiters of each run are told once the batch is committed', async () => {
   const runs = [await aClaimedRun(t.db), await aClaimedRun(t.db)];
   const subscriptions = runs.map(({ run }) => t.db.hub.subscribe(`run:${TENANT}/${run.id}`));
@@ -212,6 +229,19 @@ test('a call inside a caller’s transaction has a statement of its own, and goe
   }).catch(() => undefined);
   expect(t.db.coalescers.get('append')?.stats.calls).toBe(before);
   expect(await story(t.db, run.id)).not.toContain('assistant_message');
+});
+
+test('closing the handle waits for the record of what a batch has refused', async () => {
+  const errors: string[] = [];
+  const db = await openDb({ url: t.url, onError: (error) => errors.push(error.message) });
+  const runs = await Promise.all(Array.from({ length: 8 }, () => aClaimedRun(t.db)));
+  const outcome = { terminalStatus: 'completed' } as const;
+  for (const { run, epoch } of runs) await createRuns(single).finishRun({ tenantId: TENANT, runId: run.id, epoch, outcome });
+  const calls = runs.map(({ run, epoch }) => endingOf(append(db, { runId: run.id, epoch, events: [message('x')] })));
+  await db.close();
+  expect(await Promise.all(calls)).toMatchObject(runs.map(() => ({ code: 'run_closed' })));
+  for (const { run } of runs) expect((await story(t.db, run.id)).at(-1)).toBe('late-write-rejected');
+  expect(errors).toEqual([]);
 });
 
 test('closing the handle carries out what waits and refuses what comes later', async () => {

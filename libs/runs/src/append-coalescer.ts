@@ -5,6 +5,7 @@ import { appendBatches, type AppendVerdict, type RunnerBatch } from './append-ba
 import { coalescedBounds } from './coalesced-bounds';
 import { listExistingRuns, type ProducerState } from './producer.sql';
 import { absentRun } from './require';
+import { toolCallsIn } from './run-event.sql';
 import { runStream } from './run.sql';
 
 /** What the append of one call does, and the coalescer must not do otherwise. */
@@ -24,6 +25,7 @@ export function appendCoalescer(db: Db, steps: AppendSteps): Coalescer<RunnerBat
     describe: ({ tenantId, runId, epoch, sequence, events, bytes }) => ({
       lane: `${tenantId}/${runId}`,
       single: sequence === undefined ? undefined : String(epoch),
+      last: toolCallsIn(events) > 0, // refused for their number, they are counted anew and may go after all
       rows: events.length,
       bytes,
     }),
@@ -39,15 +41,30 @@ async function appendTogether(db: Db, calls: readonly RunnerBatch[], steps: Appe
   const written = calls.filter((_, i) => verdicts[i]?.kind === 'ok');
   db.changed([...new Set(written.flatMap((call) => [runStream(call), ...feedStreams(call.tenantId)]))]);
   const skipped = calls.filter((_, i) => verdicts[i]?.kind === 'skipped');
-  const existing = skipped.length === 0 ? new Set<string>() : await listExistingRuns(db.sql, skipped);
-  return calls.map((call, i) => verdictOn(db, call, verdicts[i] ?? { kind: 'skipped' }, existing, steps));
+  const absent = skipped.length === 0 ? new Set<string>() : await listAbsent(db, skipped);
+  return calls.map((call, i) => verdictOn(db, call, verdicts[i] ?? { kind: 'skipped' }, absent, steps));
 }
+
+/**
+ * The skipped calls' runs that are not there. The batch is committed: a look that fails must not become the answer to what was written,
+ * so that all of them count as busy then, and are told by themselves.
+ */
+async function listAbsent(db: Db, skipped: readonly RunnerBatch[]): Promise<ReadonlySet<string>> {
+  try {
+    const existing = await listExistingRuns(db.sql, skipped);
+    return new Set(skipped.map(nameOf).filter((name) => !existing.has(name)));
+  } catch {
+    return new Set();
+  }
+}
+
+const nameOf = ({ tenantId, runId }: RunnerBatch): string => `${tenantId}/${runId}`;
 
 function verdictOn(
   db: Db,
   call: RunnerBatch,
   verdict: AppendVerdict,
-  existing: ReadonlySet<string>,
+  absent: ReadonlySet<string>,
   steps: AppendSteps,
 ): Verdict<AppendedEvents> {
   switch (verdict.kind) {
@@ -56,7 +73,7 @@ function verdictOn(
     case 'refused':
       return { kind: 'answer', answer: steps.refused(db, call, verdict.run) };
     case 'skipped':
-      return existing.has(`${call.tenantId}/${call.runId}`) ? { kind: 'busy' } : { kind: 'answer', answer: refuseAbsent(db, call) };
+      return absent.has(nameOf(call)) ? { kind: 'answer', answer: refuseAbsent(db, call) } : { kind: 'busy' };
   }
 }
 

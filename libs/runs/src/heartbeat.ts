@@ -26,7 +26,7 @@ export async function heartbeat(at: At, { tenantId, runId, ...input }: RunKey & 
 /** Those that arrive together share their statements, on the lane; a lease that somebody else has locked is waited for on the pool. */
 function heartbeatCoalescer(db: Db): Coalescer<Beat, HeartbeatAnswer> {
   return coalescerOf(db, 'heartbeat', () => ({
-    describe: ({ tenantId, runId }) => ({ lane: `${tenantId}/${runId}`, single: 'heartbeat', rows: 1, bytes: 0 }),
+    describe: ({ tenantId, runId }) => ({ lane: `${tenantId}/${runId}`, single: 'heartbeat', last: false, rows: 1, bytes: 0 }),
     together: async (beats) => {
       const renewals = await renewLeases(db.lane, beats, { wait: false });
       const facts = await listHeartbeatFacts(db.lane, beats);
