@@ -1,4 +1,4 @@
-// Tests the tests: removes one guard at a time (guards.mjs) and demands that the test named for it fails. `npm run test:guards`,
+// Tests the tests: removes one guard at a time (areas) and demands that the test named for it fails. `npm run test:guards`,
 // `npm run test:guards -- --only lease` for some of them. The working tree is never touched: two copies of it share one PostgreSQL.
 import { spawn, spawnSync } from 'node:child_process';
 import { cpSync, existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';

@@ -1,0 +1,103 @@
+// Calls that share a statement have the guards of single ones.
+import { RUNS, races, together } from '../places.mjs';
+
+export const sharedStatementsGuards = [
+  {
+    name: 'an append in a batch names the current epoch',
+    file: `${RUNS}/append-batch.sql.ts`,
+    text: 'l.claim_epoch = ${c}.epoch AND l.status',
+    replacement: 'l.status',
+    test: together('calls of which one is refused'),
+  },
+  {
+    name: 'nothing is appended to an ended run by a batch',
+    file: `${RUNS}/append-batch.sql.ts`,
+    text: "AND l.status IN ('claimed', 'cancelling')",
+    replacement: '',
+    test: together('a run that has ended'),
+  },
+  {
+    name: 'a batch number is the next one in a batch too',
+    file: `${RUNS}/append-batch.sql.ts`,
+    text: '(${c}.sequence IS NULL OR l.last_producer_seq = ${c}.sequence - 1)',
+    replacement: 'true',
+    test: together('a batch too early'),
+  },
+  {
+    name: 'a batch appends to runs of the caller’s tenant alone',
+    file: `${RUNS}/append-batch.sql.ts`,
+    text: 'r.tenant_id = ${key}.tenant_id AND r.id',
+    replacement: 'r.id',
+    test: together('another tenant’s run'),
+  },
+  {
+    name: 'an event in a batch names a command of its run',
+    file: `${RUNS}/append-batch.sql.ts`,
+    text: 'k.run_id = l.id AND k.id',
+    replacement: 'k.id',
+    test: together('an event about a command of another run'),
+  },
+  {
+    name: 'events in a batch name commands of their run',
+    file: `${RUNS}/append-batch.sql.ts`,
+    text: 'AND c.call NOT IN (SELECT call FROM unknown)',
+    replacement: '',
+    test: together('calls of which one is refused'),
+  },
+  {
+    name: 'a batch takes one numbered call of a run and epoch',
+    file: `${RUNS}/append-coalescer.ts`,
+    text: 'sequence === undefined ? undefined : String(epoch)',
+    replacement: 'undefined',
+    test: together('batches of one producer'),
+  },
+  {
+    name: 'a batch of appends waits for no run',
+    file: `${RUNS}/append-batch.sql.ts`,
+    text: '${key}.id FOR NO KEY UPDATE SKIP LOCKED',
+    replacement: '${key}.id FOR NO KEY UPDATE',
+    test: races('append-batches', 'calls to a locked run wait for it in their order'),
+  },
+  {
+    name: 'a batch of acknowledgements waits for no run',
+    file: `${RUNS}/run.sql.ts`,
+    text: 'FOR NO KEY UPDATE OF r SKIP LOCKED',
+    replacement: 'FOR NO KEY UPDATE OF r',
+    test: races('append-batches', 'acknowledgements of a locked run wait, others do not'),
+  },
+  {
+    name: 'after a lost connection only numbered calls are repeated',
+    file: `${RUNS}/append-coalescer.ts`,
+    text: 'isRepeatable: ({ sequence }) => sequence !== undefined',
+    replacement: 'isRepeatable: () => true',
+    test: races('append-batches', 'a batch whose backend is killed'),
+  },
+  {
+    name: 'calls of one run do not overtake each other',
+    file: 'libs/database/src/call-queue.ts',
+    text: 'lane.underWay || lane.waiting.length === 0 ? undefined',
+    replacement: 'lane.waiting.length === 0 ? undefined',
+    test: { file: 'libs/database/src/call-queue.spec.ts', name: 'takes nothing of a lane while a call of it is under way' },
+  },
+  {
+    name: 'what a committed batch has written is answered, whatever becomes of the look at the rest',
+    file: `${RUNS}/append-coalescer.ts`,
+    text: '} catch { return new Set(); }',
+    replacement: '} catch (error) { throw error; }',
+    test: races('append-batches', 'a batch that is committed is answered'),
+  },
+  {
+    name: 'nothing of a run goes behind a call that may be looked at again',
+    file: 'libs/database/src/call-queue.ts',
+    text: 'if (call.last) break;',
+    replacement: '',
+    test: together('a run’s calls keep their order when one of them is refused'),
+  },
+  {
+    name: 'a run’s next calls wait for a call that is looked at again',
+    file: 'libs/database/src/coalescer.ts',
+    text: 'if (reviews === undefined) end();',
+    replacement: 'if (reviews === undefined || this.#queue !== undefined) end();',
+    test: together('a run’s calls keep their order when one of them is refused'),
+  },
+];

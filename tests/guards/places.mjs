@@ -1,0 +1,24 @@
+// Where guards and their tests stand.
+
+export const RUNS = 'libs/runs/src';
+export const SESSIONS = 'libs/sessions/src';
+export const CLAIMS = 'libs/database/src/claims.sql.ts';
+export const MIGRATION = 'prisma/migrations/20261129140000_first_tables/migration.sql';
+
+export const races = (file, name) => ({ file: `tests/races/${file}.spec.ts`, name });
+export const runLife = (name) => ({ file: `${RUNS}/run-life.int.spec.ts`, name });
+export const together = (name) => ({ file: `${RUNS}/append-coalescer.int.spec.ts`, name });
+export const decisions = (name) => ({ file: `${RUNS}/run-decisions.spec.ts`, name });
+export const sessions = (name) => ({ file: 'libs/sessions/src/session.int.spec.ts', name });
+export const feed = (name) => ({ file: 'libs/outbox/src/read-feed.int.spec.ts', name });
+export const retention = (name) => ({ file: `${RUNS}/retention.int.spec.ts`, name });
+export const claims = (name) => ({ file: 'libs/database/src/claims.int.spec.ts', name });
+export const schema = (name) => ({ file: 'tests/contract/schema.spec.ts', name });
+export const kubernetes = (name) => ({ file: 'tests/scenarios/kubernetes.spec.ts', name });
+export const reconciliation = (name) => ({ file: `${RUNS}/reconcile-runner-jobs.int.spec.ts`, name });
+export const lists = (name) => ({ file: `${RUNS}/list-runs.int.spec.ts`, name });
+export const eventPages = (name) => ({ file: `${RUNS}/event-pages.int.spec.ts`, name });
+export const access = (name) => ({ file: 'tests/contract/http-access.spec.ts', name });
+export const sessionControl = (name) => ({ file: 'libs/sessions/src/session-control.int.spec.ts', name });
+export const sessionRules = (name) => ({ file: 'libs/sessions/src/session-decisions.spec.ts', name });
+export const storage = (name) => ({ file: `${RUNS}/session-storage.int.spec.ts`, name });
