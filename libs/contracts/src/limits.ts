@@ -132,7 +132,7 @@ export const PROMPT_CODE_POINTS_MAX = 8_000;
 export const INPUT_SCHEMA_BYTES_MAX = 16 * 1024;
 export const INPUT_SCHEMA_DEPTH_MAX = 16;
 /** Sub-schemas with every reference followed, so that a few lines cannot stand for millions of checks. */
-export const INPUT_SCHEMA_PARTS_MAX = 1_000;
+export const INPUT_SCHEMA_PARTS_MAX = 250;
 export const INPUT_PATTERN_CHARS_MAX = 500;
 export const INPUT_VALUE_BYTES_MAX = 64 * 1024;
 /** Checking an answer is cut off after so long, whatever the schema's patterns make of it. */
