@@ -1,0 +1,101 @@
+import { fieldOf, JSON_DEPTH_MAX, repairText, type JsonValue, type SessionLogEvent } from '@runplane/contracts';
+import { identifierField, isInteger, textField } from './fields';
+
+// What was said, as text, and the window that each item stands in. Items never change; windows do: the first window takes over what stood before
+// it, and a checkpoint carries items over into another window. The fold keeps both kinds of moves until the end of the batch, since they also
+// concern items that are stored already.
+
+export const HISTORY_ROLES = ['user', 'assistant', 'tool'] as const;
+export type HistoryRole = (typeof HISTORY_ROLES)[number];
+
+export interface HistoryItem {
+  readonly sequence: number;
+  readonly windowId: string;
+  readonly role: HistoryRole;
+  readonly toolName: string | null;
+  readonly content: string;
+}
+
+export interface History {
+  readonly added: readonly HistoryItem[];
+  /** Stored items by sequence, and the window that they stand in now. */
+  readonly carried: ReadonlyMap<number, string>;
+  /** Where all other stored items of the legacy window stand now. */
+  readonly legacyTo: string | undefined;
+}
+
+export const EMPTY_HISTORY: History = { added: [], carried: new Map(), legacyTo: undefined };
+
+const TEXT_KEYS = new Set(['content', 'text', 'name', 'arguments', 'message']);
+
+/**
+ * The text in a JSON value: of an object what its keys content, text, name, arguments and message hold, in its own key order, of an array what
+ * its elements hold, in lines; an element with nothing leaves an empty line. Numbers, booleans and null have none.
+ */
+export function textIn(value: JsonValue | undefined, depth = 0): string {
+  if (typeof value === 'string') return value;
+  if (typeof value !== 'object' || value === null || depth > JSON_DEPTH_MAX) return '';
+  const parts = Array.isArray(value) ? value : Object.keys(value).flatMap((key) => (TEXT_KEYS.has(key) ? [value[key]] : []));
+  return parts.map((part) => textIn(part, depth + 1)).join('\n');
+}
+
+/** The item that an event adds; undefined: none. */
+function itemOf({ sequence, type, data }: SessionLogEvent, windowId: string): HistoryItem | undefined {
+  const item = (role: HistoryRole, content: string, toolName: string | null = null): HistoryItem => ({
+    sequence,
+    windowId,
+    role,
+    toolName,
+    content: repairText(content),
+  });
+  switch (type) {
+    case 'user/message':
+      return item('user', textIn(data));
+    case 'assistant/message':
+      return item('assistant', textIn(fieldOf(data, 'message')));
+    case 'tool/call':
+      return item('tool', argumentsText(fieldOf(data, 'arguments')), repairText(textField(data, 'name') ?? '') || null);
+    case 'tool/result':
+      return item('tool', textIn(fieldOf(data, 'message')));
+    default:
+      return undefined;
+  }
+}
+
+/** Arguments are JSON text as models write it, or what it says. */
+function argumentsText(value: JsonValue | undefined): string {
+  if (value === undefined) return '';
+  return typeof value === 'string' ? value : JSON.stringify(value);
+}
+
+export function addItem(history: History, event: SessionLogEvent, windowId: string): History {
+  const item = itemOf(event, windowId);
+  return item === undefined ? history : { ...history, added: [...history.added, item] };
+}
+
+/** The first window takes over what stands in the legacy one; later ones find nothing there. */
+export function takeOverLegacy({ added, carried, legacyTo }: History, legacy: string, windowId: string): History {
+  const moved = (from: string): string => (from === legacy ? windowId : from);
+  return {
+    added: added.map((item) => ({ ...item, windowId: moved(item.windowId) })),
+    carried: new Map([...carried].map(([sequence, from]) => [sequence, moved(from)])),
+    legacyTo: legacyTo === undefined || legacyTo === legacy ? windowId : legacyTo,
+  };
+}
+
+/** `compaction/checkpoint`: the named items stand in the named window from now on. What names no item is passed over. */
+export function carryOver(history: History, event: SessionLogEvent): History {
+  const windowId = identifierField(event.data, 'windowId');
+  const named = fieldOf(event.data, 'carriedEventSequences');
+  if (windowId === undefined || !Array.isArray(named)) return history;
+  const isEarlier = (sequence: number): boolean => sequence >= 0 && sequence < event.sequence;
+  const sequences = new Set(named.filter(isInteger).filter(isEarlier));
+  const stored = new Map(history.carried);
+  for (const sequence of sequences) stored.set(sequence, windowId);
+  for (const { sequence } of history.added) stored.delete(sequence);
+  return {
+    ...history,
+    added: history.added.map((item) => (sequences.has(item.sequence) ? { ...item, windowId } : item)),
+    carried: stored,
+  };
+}
