@@ -9,9 +9,10 @@ const imports = {
   outbox: ['contracts', 'database'],
   sessions: ['contracts', 'database', 'outbox'],
   runs: ['contracts', 'database', 'outbox', 'sessions'],
+  queue: ['contracts', 'database', 'outbox', 'sessions', 'runs'],
   client: ['contracts'],
   runner: ['contracts', 'client'],
-  api: ['contracts', 'database', 'outbox', 'sessions', 'runs', 'client', 'runner'],
+  api: ['contracts', 'database', 'outbox', 'sessions', 'runs', 'queue', 'client', 'runner'],
 };
 const depConstraints = [
   ...Object.entries(imports).map(([from, to]) => ({

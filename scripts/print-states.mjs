@@ -71,14 +71,29 @@ const MACHINES = [
     about:
       'Column `input_requests.state`, the view of the events `user-input/requested` and `user-input/resolved`. Born `pending` by `requestInput`.',
   },
+  {
+    title: 'Queue task',
+    states: 'QUEUE_TASK_STATES',
+    transitions: 'QUEUE_TASK_TRANSITIONS',
+    about:
+      'Column `queue_tasks.state`. Born `pending` by `createQueueTasks`. `running` has exactly one active attempt: held by a worker under an epoch and a lease, or made by a run, or reported by a dispatcher of the caller’s own. `failed` and `blocked` have ended and may be retried.',
+  },
+  {
+    title: 'Queue attempt',
+    states: 'QUEUE_ATTEMPT_STATES',
+    transitions: 'QUEUE_ATTEMPT_TRANSITIONS',
+    births: 'QUEUE_ATTEMPT_BIRTHS',
+    about:
+      'Column `queue_attempts.state`. `reserved` keeps other retries away until it is activated or its time is over; `reserved`, `pending` and `running` are active, and a task has at most one such attempt.',
+  },
 ];
 
-function printMachine(module, { title, states, transitions, about }) {
+function printMachine(module, { title, states, transitions, births, about }) {
   const table = module[transitions];
   const moves = module[states].flatMap((from) => Object.entries(table[from]).map(([to, by]) => ({ from, to, by })));
   const finals = module[states].filter((state) => Object.keys(table[state]).length === 0);
   const diagram = [
-    `[*] --> ${module[states][0]}`,
+    ...(births === undefined ? [module[states][0]] : module[births]).map((state) => `[*] --> ${state}`),
     ...moves.map(({ from, to }) => `${from} --> ${to}`),
     ...finals.map((state) => `${state} --> [*]`),
   ];

@@ -14,6 +14,7 @@ export * from './limits';
 export * from './parse-input';
 export * from './partition';
 export * from './process-job';
+export * from './queue-resources';
 export * from './redact';
 export * from './request-resources';
 export * from './resources';

@@ -153,3 +153,26 @@ export const SUBMISSION_PAYLOAD_BYTES_MAX = EVENT_BYTES_MAX - 68 * 1024;
 export const SUBMISSION_ERROR_CODE_POINTS_MAX = 2_000;
 /** Submissions of an older store that one call brings. */
 export const IMPORTED_SUBMISSIONS_MAX = 500;
+/** Tasks that one call makes, claims, renews or ends. */
+export const QUEUE_BATCH_ROWS_MAX = 100;
+export const QUEUE_TASK_PAYLOAD_BYTES_MAX = 1024 * 1024;
+/** All payloads of one call that makes tasks; below the HTTP body's bound. */
+export const QUEUE_BATCH_BYTES_MAX = 4 * 1024 * 1024;
+export const QUEUE_TITLE_CODE_POINTS_MAX = 300;
+export const QUEUE_PRIORITY_MAX = 1_000_000;
+export const QUEUE_REFERENCES_MAX = 100;
+export const QUEUE_LANE_DEFAULT = 'default';
+/** Of a lane or a queue: tasks that run at a time. */
+export const QUEUE_LIMIT_MAX = 1_000_000;
+export const QUEUE_ATTEMPTS_MAX_DEFAULT = 3;
+export const QUEUE_ATTEMPTS_MAX = 20;
+export const QUEUE_BACKOFF_MS_MIN = 1_000;
+export const QUEUE_BACKOFF_MS_MAX = 300_000;
+/** A claim that is given back may be put off by its holder, as a task by its creator: up to 30 days, or to a fixed time. */
+export const QUEUE_RELEASE_DELAY_MS_MAX = 2_147_483_647;
+/** A retry that was reserved and not activated for so long keeps nobody else away. */
+export const QUEUE_RESERVATION_MS = 600_000;
+/** Tasks in the commander's list. */
+export const QUEUE_COMMANDER_ROWS = 20;
+/** Ended tasks that a reader has not seen are looked for among so many of the newest changes. */
+export const QUEUE_COMMANDER_SCAN_ROWS = 1_000;

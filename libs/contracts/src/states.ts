@@ -179,6 +179,78 @@ export type DispatchOutcome = (typeof DISPATCH_OUTCOMES)[number];
 export const TERMINAL_STATUSES = ['completed', 'failed', 'blocked', 'cancelled'] as const;
 export type TerminalStatus = (typeof TERMINAL_STATUSES)[number];
 
+/** Born `pending`. `running` has one active attempt: by a claim (owner, lease), a run, or a dispatcher of the caller's own. */
+export const QUEUE_TASK_STATES = ['pending', 'running', 'completed', 'failed', 'blocked', 'cancelled'] as const;
+export type QueueTaskState = (typeof QUEUE_TASK_STATES)[number];
+export const QUEUE_TASK_TRANSITIONS = {
+  pending: {
+    pending: ['scheduleQueueTask'],
+    running: ['claimQueueTasks', 'runQueueTask', 'updateQueueAttempt'],
+    completed: ['updateQueueAttempt'],
+    failed: ['updateQueueAttempt'],
+    blocked: ['updateQueueAttempt'],
+    cancelled: ['cancelQueueTask', 'updateQueueAttempt'],
+  },
+  running: {
+    pending: ['settleQueueTasks', 'sweepQueueLeasesOnce'],
+    running: ['runQueueTask', 'updateQueueAttempt'],
+    completed: ['settleQueueTasks', 'settleAttemptsOnce', 'updateQueueAttempt'],
+    failed: ['settleQueueTasks', 'sweepQueueLeasesOnce', 'settleAttemptsOnce', 'updateQueueAttempt'],
+    blocked: ['settleQueueTasks', 'settleAttemptsOnce', 'updateQueueAttempt'],
+    cancelled: ['cancelQueueTask', 'settleAttemptsOnce', 'updateQueueAttempt'],
+  },
+  completed: {},
+  failed: {
+    running: ['activateQueueRetry'],
+    failed: ['activateQueueRetry'],
+    blocked: ['activateQueueRetry'],
+    cancelled: ['cancelQueueTask'],
+  },
+  blocked: {
+    running: ['activateQueueRetry'],
+    failed: ['activateQueueRetry'],
+    blocked: ['activateQueueRetry'],
+    cancelled: ['cancelQueueTask'],
+  },
+  cancelled: {},
+} as const satisfies Transitions<QueueTaskState>;
+
+/**
+ * One try at a task. Born `reserved` by a retry request, `running` by a claim or a run, or in the state that a dispatcher of the caller's own
+ * reports. `reserved`, `pending` and `running` are active: a task has at most one such attempt.
+ */
+export const QUEUE_ATTEMPT_STATES = ['reserved', 'pending', 'running', 'completed', 'failed', 'blocked', 'cancelled'] as const;
+export type QueueAttemptState = (typeof QUEUE_ATTEMPT_STATES)[number];
+export const QUEUE_ATTEMPT_BIRTHS: readonly QueueAttemptState[] = ['reserved', 'pending', 'running'];
+export const QUEUE_ATTEMPT_TRANSITIONS = {
+  reserved: {
+    reserved: ['reserveQueueRetry', 'noteReservationFailure'],
+    running: ['activateQueueRetry'],
+    failed: ['activateQueueRetry', 'reserveQueueRetry', 'expireReservationsOnce'],
+    blocked: ['activateQueueRetry'],
+    cancelled: ['cancelQueueTask'],
+  },
+  pending: {
+    pending: ['updateQueueAttempt'],
+    running: ['updateQueueAttempt'],
+    completed: ['updateQueueAttempt'],
+    failed: ['updateQueueAttempt'],
+    blocked: ['updateQueueAttempt'],
+    cancelled: ['updateQueueAttempt', 'cancelQueueTask'],
+  },
+  running: {
+    running: ['updateQueueAttempt', 'runQueueTask'],
+    completed: ['settleQueueTasks', 'settleAttemptsOnce', 'updateQueueAttempt'],
+    failed: ['settleQueueTasks', 'sweepQueueLeasesOnce', 'settleAttemptsOnce', 'updateQueueAttempt'],
+    blocked: ['settleQueueTasks', 'settleAttemptsOnce', 'updateQueueAttempt'],
+    cancelled: ['settleQueueTasks', 'settleAttemptsOnce', 'cancelQueueTask', 'updateQueueAttempt'],
+  },
+  completed: {},
+  failed: {},
+  blocked: {},
+  cancelled: {},
+} as const satisfies Transitions<QueueAttemptState>;
+
 function finalStates<State extends string>(table: Transitions<State>): readonly State[] {
   return (Object.keys(table) as State[]).filter((state) => Object.keys(table[state]).length === 0);
 }
@@ -189,6 +261,18 @@ export const OPEN_RUN_STATES = RUN_STATES.filter((state) => !has(FINAL_RUN_STATE
 export const FINAL_COMMAND_STATES = finalStates<CommandState>(COMMAND_TRANSITIONS);
 export const OPEN_COMMAND_STATES = COMMAND_STATES.filter((state) => !has(FINAL_COMMAND_STATES, state));
 export const OPEN_INTENT_STATES = INTENT_STATES.filter((state) => !has(finalStates<IntentState>(INTENT_TRANSITIONS), state));
+
+export const FINAL_QUEUE_ATTEMPT_STATES = finalStates<QueueAttemptState>(QUEUE_ATTEMPT_TRANSITIONS);
+/** Nobody works on such a task any more; `failed` and `blocked` may be retried, the others are final. */
+export const ENDED_QUEUE_TASK_STATES = QUEUE_TASK_STATES.filter((state) => has(TERMINAL_STATUSES, state));
+
+export const isEndedTask = (state: QueueTaskState): boolean => has(ENDED_QUEUE_TASK_STATES, state);
+export const isFinalAttempt = (state: QueueAttemptState): boolean => has(FINAL_QUEUE_ATTEMPT_STATES, state);
+/** Whether the operation may take an attempt from one state to the other. */
+export const attemptMayGo = (from: QueueAttemptState, to: QueueAttemptState, by: string): boolean => {
+  const operations = (QUEUE_ATTEMPT_TRANSITIONS[from] as Partial<Record<QueueAttemptState, readonly string[]>>)[to];
+  return operations !== undefined && has(operations, by);
+};
 
 export const isFinalRun = (state: RunState): state is TerminalStatus => has(FINAL_RUN_STATES, state);
 export const isFinalCommand = (state: CommandState): boolean => has(FINAL_COMMAND_STATES, state);

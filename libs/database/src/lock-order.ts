@@ -87,4 +87,5 @@ export const newKeyOf = {
   run: (tenantId: string, runId: string): string => `2 run ${tenantId}/${runId}`,
   runner: (tenantId: string, runnerId: string): string => `3 runner ${tenantId}/${runnerId}`,
   backend: (profile: string): string => `4 backend ${profile}`,
+  queueTask: (tenantId: string, projectId: string, key: string): string => `5 queueTask ${tenantId}/${projectId}/${key}`,
 };

@@ -25,10 +25,11 @@ export function findStore(on: SqlExecutor): Promise<Store | undefined> {
   return maybeRow(on, Store, sql`SELECT ${columns} FROM runplane.store`);
 }
 
-/** Waits for every open writer of numbered rows, events and changes of sessions, and keeps new ones out until COMMIT. */
+/** Waits for every open writer of numbered rows, events and changes of sessions and queue tasks, and keeps new ones out until COMMIT. */
 export async function lockOutbox(on: SqlExecutor): Promise<void> {
   await on.query(sql`LOCK TABLE runplane.outbox_events IN EXCLUSIVE MODE`);
   await on.query(sql`LOCK TABLE runplane.sessions IN SHARE ROW EXCLUSIVE MODE`);
+  await on.query(sql`LOCK TABLE runplane.queue_tasks IN SHARE ROW EXCLUSIVE MODE`);
 }
 
 /** Above every number ever stored, and by 2^32 above readers that stand at a horizon beyond the last stored one. */
@@ -40,7 +41,8 @@ export async function writeRebasedStore(on: SqlExecutor, cluster: Cluster): Prom
                  (SELECT max(tx) FROM runplane.outbox_events),
                  (SELECT max(last_tx) FROM runplane.runs),
                  (SELECT max(last_tx) FROM runplane.sessions),
-                 (SELECT max(last_tx) FROM runplane.session_heads)) + 4294967296,
+                 (SELECT max(last_tx) FROM runplane.session_heads),
+                 (SELECT max(changed_tx) FROM runplane.queue_tasks)) + 4294967296,
                system_identifier = ${cluster.systemIdentifier}::text,
                timeline = ${cluster.timeline}::int`,
   );

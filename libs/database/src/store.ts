@@ -6,7 +6,7 @@ import { inTransaction } from './tx';
 // The identity of a store. Its feed is ordered by transaction numbers of the cluster plus an offset; after a restore into another cluster,
 // or a promotion, the numbers may start lower, and a rebase lifts the offset so that no reader misses an event (FEED-1).
 
-/** A rebase reads two tables whole while writers wait: seconds, and rarer than any deployment. */
+/** A rebase reads some tables whole while writers wait: seconds, and rarer than any deployment. */
 const REBASE_TIMEOUT_MS = 60_000;
 
 /** The store's row, which the first migration has made. */
@@ -20,7 +20,7 @@ export async function readStore(on: SqlExecutor): Promise<Store> {
  * Compares the store's row with the cluster that answers, and rebases when they differ. At start-up and whenever the listener reconnects.
  *
  * Returns   whether this call has rebased.
- * Locks     outbox_events EXCLUSIVE, then sessions SHARE ROW EXCLUSIVE (a rebase only): waits for open appends and changes of sessions.
+ * Locks     outbox_events EXCLUSIVE, then sessions and queue_tasks SHARE ROW EXCLUSIVE (a rebase only): waits for open appends and changes of these.
  * Errors    LockTimeout when an append stays open too long: call again.
  * Keeps     FEED-1.
  */
