@@ -100,8 +100,6 @@ CREATE TABLE "runplane"."submissions" (
     "hash_version" SMALLINT NOT NULL,
     "expected_revision" BIGINT,
     "accepted_sequence" BIGINT NOT NULL,
-    "accepted_tx" BIGINT NOT NULL,
-    "accepted_position" BIGINT NOT NULL,
     "place" BIGINT NOT NULL,
     "attempts" INTEGER NOT NULL DEFAULT 0,
     "claim_epoch" INTEGER NOT NULL DEFAULT 0,
