@@ -2,12 +2,13 @@ import { isTx, type At } from '@runplane/database';
 import { contextProjection } from './context';
 import type { Projection } from './projection';
 import { snapshotProjection } from './snapshot';
+import { submissionProjection } from './submission';
 
 /**
  * The built-in projections, in the order in which an append asks and feeds them: submission, subagent, channel, context, user input,
  * approval, snapshot. A new one is added here, and nowhere else.
  */
-export const PROJECTIONS: readonly Projection[] = [contextProjection, snapshotProjection];
+export const PROJECTIONS: readonly Projection[] = [submissionProjection, contextProjection, snapshotProjection];
 
 /** Stored on each head: whose number is another has views that older rules have made, and a rebuild repairs them. */
 export const VIEWS_VERSION = PROJECTIONS.reduce((sum, { version }) => sum + version, 1);
