@@ -87,16 +87,16 @@ const DIALECTS = /^https?:\/\/json-schema\.org\/(draft\/2020-12|draft\/2019-09|d
 
 /** Goes over the parts of a schema as a check would: a part that is referred to counts where it is used. */
 class SchemaWalk {
-  private readonly root: JsonValue;
+  private readonly root: object;
   /** References that lead to where the walk is. */
   private readonly within = new Set<string>();
   private parts = 0;
 
-  constructor(root: JsonValue) {
+  constructor(root: unknown) {
     if (!isPlainObject(root)) throw invalid('it is no object');
     const dialect = root['$schema'];
     if (dialect !== undefined && !(typeof dialect === 'string' && DIALECTS.test(dialect))) throw invalid('its $schema is not known');
-    this.root = root as JsonValue;
+    this.root = root;
   }
 
   visit(schema: unknown, depth: number): void {
@@ -143,7 +143,7 @@ class SchemaWalk {
 }
 
 function partsOf(schema: Record<string, unknown>): unknown[] {
-  const lists = LISTS.map((keyword) => schema[keyword]).filter((list) => Array.isArray(list));
+  const lists = LISTS.map((keyword) => schema[keyword]).filter((list): list is unknown[] => Array.isArray(list));
   const maps = MAPS.map((keyword) => schema[keyword]).filter((map) => isPlainObject(map));
   return [
     ...ONE.flatMap((keyword) => (schema[keyword] === undefined ? [] : [schema[keyword]])),
