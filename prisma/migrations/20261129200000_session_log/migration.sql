@@ -355,7 +355,7 @@ CREATE INDEX "approvals_pending" ON "runplane"."approvals"("tenant_id", "created
 CREATE INDEX "approvals_due" ON "runplane"."approvals"("expires_at", "tenant_id", "session_id", "approval_id") WHERE (state = 'pending'::runplane.approval_state);
 
 -- CreateIndex
-CREATE INDEX "approvals_pending_of_run" ON "runplane"."approvals"("tenant_id", "run_id") WHERE (state = 'pending'::runplane.approval_state);
+CREATE INDEX "approvals_pending_of_session" ON "runplane"."approvals"("tenant_id", "session_id", "created_at", "approval_id") WHERE (state = 'pending'::runplane.approval_state);
 
 -- CreateIndex
 CREATE INDEX "input_requests_pending" ON "runplane"."input_requests"("tenant_id", "created_at", "session_id", "request_id") WHERE (state = 'pending'::runplane.input_state);
@@ -364,7 +364,7 @@ CREATE INDEX "input_requests_pending" ON "runplane"."input_requests"("tenant_id"
 CREATE INDEX "input_requests_due" ON "runplane"."input_requests"("expires_at", "tenant_id", "session_id", "request_id") WHERE (state = 'pending'::runplane.input_state);
 
 -- CreateIndex
-CREATE INDEX "input_requests_pending_of_run" ON "runplane"."input_requests"("tenant_id", "run_id") WHERE (state = 'pending'::runplane.input_state);
+CREATE INDEX "input_requests_pending_of_session" ON "runplane"."input_requests"("tenant_id", "session_id", "created_at", "request_id") WHERE (state = 'pending'::runplane.input_state);
 
 -- CreateIndex
 CREATE INDEX "session_views_tenant_id_key_session_id_idx" ON "runplane"."session_views"("tenant_id", "key", "session_id");

@@ -1,14 +1,22 @@
 import { isTx, type At } from '@runplane/database';
+import { approvalProjection } from './approval';
 import { contextProjection } from './context';
 import type { Projection } from './projection';
 import { snapshotProjection } from './snapshot';
 import { submissionProjection } from './submission';
+import { userInputProjection } from './user-input';
 
 /**
  * The built-in projections, in the order in which an append asks and feeds them: submission, subagent, channel, context, user input,
  * approval, snapshot. A new one is added here, and nowhere else.
  */
-export const PROJECTIONS: readonly Projection[] = [submissionProjection, contextProjection, snapshotProjection];
+export const PROJECTIONS: readonly Projection[] = [
+  submissionProjection,
+  contextProjection,
+  userInputProjection,
+  approvalProjection,
+  snapshotProjection,
+];
 
 /** Stored on each head: whose number is another has views that older rules have made, and a rebuild repairs them. */
 export const VIEWS_VERSION = PROJECTIONS.reduce((sum, { version }) => sum + version, 1);
