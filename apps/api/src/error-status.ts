@@ -84,6 +84,7 @@ export const STATUS_BY_CODE = {
   retry_reservation_expired: 409,
   attempt_transition_refused: 409,
   lane_full: 409,
+  rebuild_running: 409,
   cursor_expired: 410,
   run_deleted: 410,
   session_deleted: 410,

@@ -426,6 +426,12 @@ export class LaneFull extends DomainError<'lane_full', { queue: string; lane: st
   override readonly retryable = true;
 }
 
+/** Somebody else is rebuilding the views of the session, or has taken it over: wait for it, GET …/rebuild tells how far it is. */
+export class RebuildRunning extends DomainError<'rebuild_running', { sessionId: string }> {
+  readonly code = 'rebuild_running';
+  override readonly retryable = true;
+}
+
 /** The cursor belongs to another store or lies below the retention floor: go on from oldestCursor. */
 export class CursorExpired extends DomainError<'cursor_expired', { oldestCursor: string; reason: 'other-store' | 'below-retention' }> {
   readonly code = 'cursor_expired';
@@ -681,6 +687,7 @@ export type RunplaneError =
   | RetryReservationExpired
   | AttemptTransitionRefused
   | LaneFull
+  | RebuildRunning
   | CursorExpired
   | ApprovalNotFound
   | ApprovalConflict

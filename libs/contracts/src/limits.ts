@@ -176,3 +176,17 @@ export const QUEUE_RESERVATION_MS = 600_000;
 export const QUEUE_COMMANDER_ROWS = 20;
 /** Ended tasks that a reader has not seen are looked for among so many of the newest changes. */
 export const QUEUE_COMMANDER_SCAN_ROWS = 1_000;
+/** Rebuilds of views: what one transaction folds, how long the right to rebuild a session is held without progress, and how often one that fails is tried. */
+export const REBUILD_PAGE_EVENTS = 500;
+export const REBUILD_PAGE_BYTES = 4 * 1024 * 1024;
+export const REBUILD_LEASE_MS = 30_000;
+export const REBUILD_ATTEMPTS_MAX = 10;
+export const REBUILD_BACKOFF_MS_MIN = 1_000;
+export const REBUILD_BACKOFF_MS_MAX = 300_000;
+/** Rows that one transaction removes when a rebuild is done, of each view. */
+export const REBUILD_CHUNK_ROWS = 5_000;
+/** What one pass of the background rebuilds, and how many sessions it looks at for stale views of a team. */
+export const REBUILD_SESSIONS_DEFAULT = 10;
+export const REBUILD_SCAN_ROWS = 1_000;
+/** How long is remembered that a session was rebuilt. */
+export const REBUILD_REMEMBER_MS = 86_400_000;

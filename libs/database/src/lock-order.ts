@@ -18,6 +18,8 @@ export const LOCK_RANK = {
   runnerJob: 100,
   session: 110,
   sessionHead: 120,
+  /** The record of a rebuild of the session's views. */
+  sessionRebuild: 125,
   approval: 130,
   submissionHead: 140,
   reservation: 150,

@@ -3,6 +3,11 @@
 export { listSessionChanges, type ListSessionChanges } from './list-session-changes';
 export { listSessions, type ListSessions } from './list-sessions';
 export { markSessionRead, markSessionsRead } from './mark-sessions-read';
+export { rebuildAllSessions, type RebuiltAll } from './rebuild/rebuild-all-sessions';
+export { rebuildSession, type RebuildOptions, type RebuildSteps, type RebuiltSession } from './rebuild/rebuild-session';
+export { countStaleSessions, rebuildStaleOnce, type RebuildReport, type StalePlaces } from './rebuild/rebuild-stale-once';
+export { getSessionRebuild, requestSessionRebuild } from './rebuild/request-session-rebuild';
+export { NO_SHADOW } from './rebuild/shadow-views.sql';
 export { renameSession } from './rename-session';
 export { assertBoundary, ensureSession, getSession, resolveSessionRef, sessionNotFound, type Boundary } from './session';
 export { findSummary } from './session-list.sql';

@@ -1,0 +1,171 @@
+import { column, emptySql, joinSql, oneRow, rawSql, rows, sql, type Sql, type SqlExecutor, type Tx } from '@runplane/database';
+import { z } from 'zod';
+import type { SessionKey } from '../session.sql';
+
+// Rows of views that are being built stand in the tables of the live ones, beside them, under a tenant id that no tenant can have. Whoever reads by
+// tenant cannot see them; whoever reads over all tenants leaves them out (NO_SHADOW).
+
+/** Stands before the tenant's id; identifiers have no control characters. */
+const MARK = '\u0001';
+
+export const shadowOf = (tenantId: string): string => `${MARK}${tenantId}`;
+
+/** For statements over all tenants: rows of rebuilds under way are nobody's. */
+export const NO_SHADOW = sql`ascii(tenant_id) >= 32`;
+
+interface ViewTable {
+  readonly table: string;
+  /** Its key behind tenant and session. */
+  readonly key: readonly string[];
+  /** What else the log says. */
+  readonly columns: readonly string[];
+  /** Columns that no event tells, with what the live row has of them; a row that is not there has the column's default. */
+  readonly kept?: Readonly<Record<string, string>>;
+  /** Live rows that the log does not speak of: they stay as they are. */
+  readonly foreign?: string;
+}
+
+/** Every table of views of a session's log. Its columns are all of the table's, by test. */
+export const VIEW_TABLES: readonly ViewTable[] = [
+  { table: 'channel_bindings', key: ['address'], columns: ['sequence', 'data'] },
+  { table: 'channel_inbounds', key: ['address', 'message_id'], columns: ['sequence', 'data', 'created_at'] },
+  { table: 'channel_routes', key: ['turn_id'], columns: ['sequence', 'source'] },
+  {
+    table: 'channel_deliveries',
+    key: ['delivery_id'],
+    columns: ['state', 'data', 'error', 'queued_sequence', 'completed_sequence', 'updated_at'],
+  },
+  { table: 'context_windows', key: ['window_id'], columns: ['previous_window_id', 'started_sequence', 'event_sequence', 'trigger'] },
+  { table: 'context_notes', key: ['path'], columns: ['content', 'updated_sequence'] },
+  { table: 'context_history', key: ['sequence'], columns: ['window_id', 'role', 'tool_name', 'content'] },
+  {
+    table: 'approvals',
+    key: ['approval_id'],
+    columns: [
+      ...['state', 'revision', 'turn_id', 'step_id', 'tool_call_id', 'operation_id', 'tool_name', 'arguments_summary', 'arguments_digest'],
+      ...['reason', 'content_hash', 'run_id', 'command_id', 'actor', 'resolution_reason', 'created_at', 'expires_at', 'resolved_at'],
+      ...['requested_sequence', 'resolved_sequence'],
+    ],
+  },
+  {
+    table: 'input_requests',
+    key: ['request_id'],
+    columns: [
+      ...['state', 'revision', 'turn_id', 'prompt', 'input_schema', 'content_hash', 'run_id', 'command_id', 'value', 'actor'],
+      ...['resolution_reason', 'created_at', 'expires_at', 'resolved_at', 'requested_sequence', 'resolved_sequence'],
+    ],
+  },
+  {
+    table: 'submissions',
+    key: ['operation_id'],
+    columns: [
+      ...['submission_id', 'kind', 'state', 'payload', 'source', 'content_hash', 'hash_version', 'expected_revision', 'accepted_sequence'],
+      ...['accepted_tx', 'accepted_position', 'place', 'from_event', 'created_at', 'ended_at', 'ended_sequence'],
+    ],
+    // Claims are the queue's business: no event tells of them.
+    kept: {
+      attempts: 'o.attempts',
+      claim_epoch: 'o.claim_epoch',
+      last_error: `CASE WHEN s.state = 'pending' THEN o.last_error ELSE s.last_error END`,
+    },
+    foreign: 'NOT from_event',
+  },
+  { table: 'session_views', key: ['key'], columns: ['version', 'sequence', 'applied_sequence', 'stale_reason', 'value'] },
+];
+
+const counted = z.object({ removed: column.int, written: column.int });
+const done = z.object({ done: column.int });
+
+const names = (columns: readonly string[], of = ''): Sql => rawSql(columns.map((name) => `${of}"${name}"`).join(', '));
+const tableOf = ({ table }: ViewTable): Sql => rawSql(`runplane.${table}`);
+const contentOf = ({ columns, kept = {} }: ViewTable): string[] => [...columns, ...Object.keys(kept)];
+/** json has no equality; as text every value has one, and it is exact. */
+const asText = (columns: readonly string[], of: string): Sql => rawSql(columns.map((name) => `${of}."${name}"::text`).join(', '));
+
+/**
+ * Puts the rows that were built in the place of the live ones; rows that are equal are not touched. Of `session_views` only the keys named are
+ * replaced: others belong to programs with other projections. Returns how many rows were removed or written.
+ *
+ * The session's head must be locked: nobody else writes its views then.
+ */
+export async function switchViews(tx: Tx, key: SessionKey, viewKeys: readonly string[]): Promise<number> {
+  await adoptKept(tx, key);
+  const removed = await oneRow(tx, counted, removeOther(key, viewKeys));
+  const written = await oneRow(tx, counted, writeMissing(key, viewKeys));
+  return removed.removed + written.written;
+}
+
+/** What no event tells is taken over from the live rows, so that rows compare as a whole. */
+async function adoptKept(tx: Tx, { tenantId, sessionId }: SessionKey): Promise<void> {
+  for (const view of VIEW_TABLES) {
+    if (view.kept === undefined) continue;
+    const set = rawSql(
+      Object.entries(view.kept)
+        .map(([name, value]) => `"${name}" = ${value}`)
+        .join(', '),
+    );
+    await rows(
+      tx,
+      done,
+      sql`UPDATE ${tableOf(view)} s SET ${set} FROM ${tableOf(view)} o
+          WHERE s.tenant_id = ${shadowOf(tenantId)}::text AND s.session_id = ${sessionId}::text
+            AND o.tenant_id = ${tenantId}::text AND o.session_id = ${sessionId}::text AND ${sameKey(view)}
+          RETURNING 1 AS "done"`,
+    );
+  }
+}
+
+const sameKey = ({ key }: ViewTable): Sql => rawSql(key.map((name) => `s."${name}" = o."${name}"`).join(' AND '));
+
+/** Of live rows that a rebuild does not speak of: by the table's rule, and views of other programs. */
+function spokenOf(view: ViewTable, viewKeys: readonly string[], of: string): Sql {
+  if (view.table === 'session_views') return sql`AND ${rawSql(of)}.key = ANY (${[...viewKeys]}::text[])`;
+  return view.foreign === undefined ? emptySql : sql`AND NOT (${rawSql(view.foreign)})`;
+}
+
+function removeOther({ tenantId, sessionId }: SessionKey, viewKeys: readonly string[]): Sql {
+  const parts = VIEW_TABLES.map(
+    (view) => sql`${rawSql(`removed_${view.table}`)} AS (
+      DELETE FROM ${tableOf(view)} o
+      WHERE o.tenant_id = ${tenantId}::text AND o.session_id = ${sessionId}::text ${spokenOf(view, viewKeys, 'o')}
+        AND NOT EXISTS (
+          SELECT FROM ${tableOf(view)} s
+          WHERE s.tenant_id = ${shadowOf(tenantId)}::text AND s.session_id = ${sessionId}::text AND ${sameKey(view)}
+            AND (${asText(contentOf(view), 's')}) IS NOT DISTINCT FROM (${asText(contentOf(view), 'o')})
+        )
+      RETURNING 1)`,
+  );
+  const sum = rawSql(VIEW_TABLES.map(({ table }) => `(SELECT count(*) FROM removed_${table})`).join(' + '));
+  return sql`WITH ${joinSql(parts)} SELECT (${sum})::int AS "removed", 0 AS "written"`;
+}
+
+function writeMissing({ tenantId, sessionId }: SessionKey, viewKeys: readonly string[]): Sql {
+  const parts = VIEW_TABLES.map((view) => {
+    const columns = [...view.key, ...contentOf(view)];
+    return sql`${rawSql(`written_${view.table}`)} AS (
+      INSERT INTO ${tableOf(view)} (tenant_id, session_id, ${names(columns)})
+      SELECT ${tenantId}::text, session_id, ${names(columns, 's.')} FROM ${tableOf(view)} s
+      WHERE s.tenant_id = ${shadowOf(tenantId)}::text AND s.session_id = ${sessionId}::text ${
+        view.table === 'session_views' ? spokenOf(view, viewKeys, 's') : emptySql
+      }
+        AND NOT EXISTS (SELECT FROM ${tableOf(view)} o WHERE o.tenant_id = ${tenantId}::text AND o.session_id = ${sessionId}::text AND ${sameKey(view)})
+      RETURNING 1)`;
+  });
+  const sum = rawSql(VIEW_TABLES.map(({ table }) => `(SELECT count(*) FROM written_${table})`).join(' + '));
+  return sql`WITH ${joinSql(parts)} SELECT 0 AS "removed", (${sum})::int AS "written"`;
+}
+
+const cleared = z.object({ cleared: column.int });
+
+/** Removes up to `limit` rows of each view that a rebuild has built; 0: none is left. Only the rebuild's holder may. */
+export async function clearShadow(tx: SqlExecutor, { tenantId, sessionId }: SessionKey, limit: number): Promise<number> {
+  const parts = VIEW_TABLES.map(
+    (view) => sql`${rawSql(`cleared_${view.table}`)} AS (
+      DELETE FROM ${tableOf(view)} WHERE ctid = ANY (ARRAY(
+        SELECT ctid FROM ${tableOf(view)} WHERE tenant_id = ${shadowOf(tenantId)}::text AND session_id = ${sessionId}::text LIMIT ${limit}::int))
+      RETURNING 1)`,
+  );
+  const sum = rawSql(VIEW_TABLES.map(({ table }) => `(SELECT count(*) FROM cleared_${table})`).join(' + '));
+  const row = await oneRow(tx, cleared, sql`WITH ${joinSql(parts)} SELECT (${sum})::int AS "cleared"`);
+  return row.cleared;
+}
