@@ -6,16 +6,18 @@ import { emptySql, sql, type Sql } from '@runplane/database';
  *
  * `source` names a relation of that statement, in the order of the stream, with the columns tx, shard, partition_key, tenant_id, stream,
  * stream_id, sequence, type, project_id, session_id, run_id, command_id, event_id, data, created_at. Its rows must come from the aggregate
- * row that the statement has locked: `position` is drawn after that lock, so that it orders equal `tx` (FEED-1). One row needs no sort.
+ * row that the statement has locked: `position` is drawn after that lock, so that it orders equal `tx` (FEED-1). One row needs no sort, and
+ * `placed` rows neither: they bring a column position, drawn by the statement itself after that lock.
  */
-export function insertOutboxEvents(source: Sql, { rows }: { rows: 'one' | 'many' }): Sql {
+export function insertOutboxEvents(source: Sql, { rows }: { rows: 'one' | 'many' | 'placed' }): Sql {
+  const position = rows === 'placed' ? sql`position, ` : emptySql;
   return sql`
-    INSERT INTO runplane.outbox_events (tx, shard, partition_key, tenant_id, stream, stream_id, sequence, type,
-      project_id, session_id, run_id, command_id, event_id, data, created_at)
-    SELECT tx, shard, partition_key, tenant_id, stream, stream_id, sequence, type,
+    INSERT INTO runplane.outbox_events (${position}tx, shard, partition_key, tenant_id, stream, stream_id, sequence, type,
+      project_id, session_id, run_id, command_id, event_id, data, created_at)${rows === 'placed' ? sql` OVERRIDING SYSTEM VALUE` : emptySql}
+    SELECT ${position}tx, shard, partition_key, tenant_id, stream, stream_id, sequence, type,
       project_id, session_id, run_id, command_id, event_id, data, created_at
     FROM ${source} AS source
-    ${rows === 'one' ? emptySql : sql`ORDER BY sequence`}`;
+    ${rows === 'many' ? sql`ORDER BY sequence` : emptySql}`;
 }
 
 /**

@@ -11,7 +11,7 @@ import {
   type TurnAdmission,
 } from '@runplane/contracts';
 import { requireTenant, RestartTransaction, type Tx } from '@runplane/database';
-import { assertBoundary, assertStorageFree, ensureSession, findSession, type SessionRow } from '@runplane/sessions';
+import { adoptBoundary, assertStorageFree, ensureSession, findSession, type SessionRow } from '@runplane/sessions';
 import { assertStillActive, lockActiveTurn } from './active-turn';
 import { replaySteer } from './admit-steer';
 import { findCommandOfSessionByKey, type CommandRow } from './command.sql';
@@ -80,7 +80,7 @@ export async function admitTurn(
   assertStillActive(session, active);
   // Under the session's lock no twin can be about to commit the key: what this look does not see does not exist.
   if ((await findTurnByKey(tx, wanted)) !== undefined) throw new RestartTransaction('a twin of this turn has just been admitted');
-  assertBoundary(session, wanted.run);
+  await adoptBoundary(tx, session, wanted.run);
   assertStorageFree(session);
   const settled = active === undefined ? undefined : await settleActiveTurn(tx, wanted, active, session, settings);
   return settled ?? admitNew(tx, wanted, session, settings);

@@ -15,7 +15,15 @@ import {
   type TenantSettings,
 } from '@runplane/contracts';
 import { newKeyOf, requireTenant, takingLock, type Tx } from '@runplane/database';
-import { assertBoundary, assertStorageFree, ensureSession, resolveSessionRef, writeLastRun, type SessionRow } from '@runplane/sessions';
+import {
+  adoptBoundary,
+  assertBoundary,
+  assertStorageFree,
+  ensureSession,
+  resolveSessionRef,
+  writeLastRun,
+  type SessionRow,
+} from '@runplane/sessions';
 import type { z } from 'zod';
 import { absentRun, requireLockedSession, requireRun } from './require';
 import { appendServerEvents } from './run-event.sql';
@@ -54,7 +62,11 @@ export async function createRun(
     if (!(await isReplay(tx, key, row.inputHash))) throw new Error(`run ${id} is neither new nor there`);
     return { run: await requireRun(tx, key), replayed: true };
   }
-  if (session !== undefined) assertStorageFree(await requireLockedSession(tx, tenantId, session.sessionId)); // its feed number orders its runs
+  if (session !== undefined) {
+    const locked = await requireLockedSession(tx, tenantId, session.sessionId); // its feed number orders its runs
+    await adoptBoundary(tx, locked, wanted);
+    assertStorageFree(locked);
+  }
   await appendServerEvents(tx, key, [runCreatedEvent(row)]);
   if (session !== undefined) await writeLastRun(tx, { tenantId, sessionId: session.sessionId, runId: id });
   return { run: await requireRun(tx, key), replayed: false };

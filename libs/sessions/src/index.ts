@@ -1,5 +1,9 @@
-// The door of libs/sessions: the control record of sessions, lists, read marks and storage.
+// The door of libs/sessions: the control record of sessions, lists, read marks and storage; their log, its lease and its views.
 
+export { appendAsServer, type ServerAppend } from './append-as-server';
+export { LEASELESS_EVENT_TYPES } from './append-permission';
+export { appendSessionEvents } from './append-session-events';
+export { createSession, getSessionLog } from './create-session';
 export { listSessionChanges, type ListSessionChanges } from './list-session-changes';
 export { listSessions, type ListSessions } from './list-sessions';
 export { markSessionRead, markSessionsRead } from './mark-sessions-read';
@@ -9,7 +13,7 @@ export { countStaleSessions, rebuildStaleOnce, type RebuildReport, type StalePla
 export { getSessionRebuild, requestSessionRebuild } from './rebuild/request-session-rebuild';
 export { NO_SHADOW } from './rebuild/shadow-views.sql';
 export { renameSession } from './rename-session';
-export { assertBoundary, ensureSession, getSession, resolveSessionRef, sessionNotFound, type Boundary } from './session';
+export { adoptBoundary, assertBoundary, ensureSession, getSession, resolveSessionRef, sessionNotFound, type Boundary } from './session';
 export { findSummary } from './session-list.sql';
 export {
   assertStorageFree,
@@ -42,5 +46,8 @@ export {
   type SessionKey,
   type SessionRow,
 } from './session.sql';
+export { lockHead, type HeadRow } from './session-head.sql';
+export { acquireSessionLease, releaseSessionLease, renewSessionLease, revokeSessionLease } from './session-lease';
+export { sessionStream } from './session-event.sql';
 export { createSessions } from './sessions';
 export { upsertSession } from './upsert-session';

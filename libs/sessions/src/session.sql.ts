@@ -1,7 +1,10 @@
+import { randomUUID } from 'node:crypto';
 import { SESSION_STATES, STORAGE_KINDS, type JsonObject, type Partition } from '@runplane/contracts';
 import { column, inLockOrder, insertedRow, maybeRow, newKeyOf, rows, sql, takingLock, type SqlExecutor, type Tx } from '@runplane/database';
 import { feedTx } from '@runplane/outbox';
 import { z } from 'zod';
+import { VIEWS_VERSION } from './projections';
+import { headOfNewSession } from './session-head.sql';
 
 const done = z.object({ done: column.int });
 
@@ -108,8 +111,10 @@ export async function lockSessions(tx: Tx, tenantId: string, sessionIds: readonl
 }
 
 export interface NewSession extends SessionKey, Partition {
-  readonly projectId: string;
-  readonly backendProfile: string;
+  readonly projectId: string | null;
+  readonly backendProfile: string | null;
+  /** Of its log; made of the boundary where nobody gave one. */
+  readonly header?: JsonObject | undefined;
   readonly conversationId: string | null;
   readonly threadId: string | null;
   readonly metadata: JsonObject;
@@ -124,7 +129,7 @@ export interface NewSession extends SessionKey, Partition {
 /** As the column's default. */
 const ROLLOUT_SUBDIR_DEFAULT = 'sessions';
 
-/** Inserts a session unless it is there; waits for a twin that is inserting it. False when it was there. */
+/** Inserts a session with the head of an empty log unless it is there; waits for a twin that is inserting it. False when it was there. */
 export async function insertSession(tx: Tx, session: NewSession): Promise<boolean> {
   const {
     tenantId,
@@ -141,23 +146,57 @@ export async function insertSession(tx: Tx, session: NewSession): Promise<boolea
     shard,
     summary = {},
     rolloutSubdir = ROLLOUT_SUBDIR_DEFAULT,
+    header = headerOfBoundary(session),
   } = session;
   takingLock(tx, 'newKey', newKeyOf.session(tenantId, sessionId));
   const inserted = await rows(
     tx,
     done,
     sql`
+    WITH s AS (
     INSERT INTO runplane.sessions (tenant_id, session_id, project_id, backend_profile, conversation_id, thread_id, metadata, title,
       expires_at, ttl_seconds, partition_key, shard, last_activity_at, summary, rollout_subdir, last_tx, changed_tx)
     VALUES (${tenantId}::text, ${sessionId}::text, ${projectId}::text, ${backendProfile}::text, ${conversationId}::text, ${threadId}::text,
       ${JSON.stringify(metadata)}::jsonb, ${title}::text, coalesce(${expiresAt}::timestamptz, runplane.app_now() + ${ttlSeconds}::int * interval '1 second'), ${ttlSeconds}::int,
       ${partitionKey}::text, ${shard}::smallint, runplane.app_now(), ${JSON.stringify(summary)}::jsonb, ${rolloutSubdir}::text, ${feedTx}, ${feedTx})
     ON CONFLICT (tenant_id, session_id) DO NOTHING
-    RETURNING 1 AS "done"`,
+    RETURNING tenant_id, session_id, project_id, partition_key, shard, last_tx, created_at
+    ), h AS (${headOfNewSession({ header, incarnation: newIncarnation(), viewsVersion: VIEWS_VERSION })})
+    SELECT 1 AS "done" FROM s`,
   );
   if (inserted.length === 0) return false;
-  insertedRow(tx, 'session', `${tenantId}/${sessionId}`);
+  for (const rank of ['session', 'sessionHead'] as const) insertedRow(tx, rank, `${tenantId}/${sessionId}`);
   return true;
+}
+
+/** Names one life of a session's id: made again after its deletion, it is another one. */
+const newIncarnation = (): string => randomUUID().replaceAll('-', '');
+
+/** The header of a session that its first run has made, or a caller who knows of no logs. */
+export function headerOfBoundary({
+  sessionId,
+  projectId,
+  backendProfile,
+}: Pick<NewSession, 'sessionId' | 'projectId' | 'backendProfile'>): JsonObject {
+  return { id: sessionId, ...(projectId === null ? {} : { projectId }), ...(backendProfile === null ? {} : { backendProfile }) };
+}
+
+/** Gives a locked session without project or profile those of its first run; they are its boundary from then on. */
+export async function writeBoundary(
+  tx: Tx,
+  { tenantId, sessionId, projectId, backendProfile }: SessionKey & { projectId: string; backendProfile: string },
+): Promise<void> {
+  takingLock(tx, 'sessionHead', `${tenantId}/${sessionId}`);
+  await one(
+    tx,
+    sql`WITH s AS (
+          UPDATE runplane.sessions SET project_id = coalesce(project_id, ${projectId}::text), backend_profile = coalesce(backend_profile, ${backendProfile}::text),
+            ${changeSession(tx)}
+          WHERE tenant_id = ${tenantId}::text AND session_id = ${sessionId}::text RETURNING tenant_id, session_id, project_id
+        )
+        UPDATE runplane.session_heads h SET project_id = s.project_id FROM s
+        WHERE (h.tenant_id, h.session_id) = (s.tenant_id, s.session_id) RETURNING 1 AS "done"`,
+  );
 }
 
 // The control row carries the feed number of whoever held it, so that the runs of one session stay in order in the feed (FEED-1).

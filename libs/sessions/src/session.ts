@@ -1,6 +1,6 @@
 import { partitionOf, SessionBoundary, SessionNotFound, type JsonObject, type Session, type SessionRef } from '@runplane/contracts';
 import { executorOf, type At, type Tx } from '@runplane/database';
-import { findSession, insertSession, lockSession, type SessionKey, type SessionRow } from './session.sql';
+import { findSession, insertSession, lockSession, writeBoundary, type SessionKey, type SessionRow } from './session.sql';
 import { isoTime, titleOfMetadata } from './session-title';
 
 export const sessionNotFound = (sessionId: string): SessionNotFound =>
@@ -94,10 +94,21 @@ export async function ensureSession(tx: Tx, tenantId: string, ref: SessionRef, b
   return made;
 }
 
-/** Errors: SessionBoundary when the session belongs to another project or backend profile. */
+/**
+ * The same of a locked session, which takes what it lacks from this run: the first one that names it decides. True where it did.
+ * Errors: SessionBoundary.
+ */
+export async function adoptBoundary(tx: Tx, session: SessionRow, { projectId, backendProfile }: Boundary): Promise<boolean> {
+  assertBoundary(session, { projectId, backendProfile });
+  if (session.projectId !== null && session.backendProfile !== null) return false;
+  await writeBoundary(tx, { tenantId: session.tenantId, sessionId: session.sessionId, projectId, backendProfile });
+  return true;
+}
+
+/** Errors: SessionBoundary when the session belongs to another project or backend profile; one without any belongs to nobody yet. */
 export function assertBoundary(session: Pick<SessionRow, 'sessionId' | keyof Boundary>, boundary: Boundary): void {
   for (const field of ['projectId', 'backendProfile'] as const) {
-    if (session[field] === boundary[field]) continue;
+    if (session[field] === null || session[field] === boundary[field]) continue;
     throw new SessionBoundary(`Session ${session.sessionId} belongs to another ${field}: use it as it was made, or another session.`, {
       sessionId: session.sessionId,
       field,

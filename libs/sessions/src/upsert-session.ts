@@ -9,7 +9,7 @@ import {
   type UpsertedSession,
 } from '@runplane/contracts';
 import { requireTenant, type Tx } from '@runplane/database';
-import { assertBoundary, getSession, requireLockedSession } from './session';
+import { adoptBoundary, getSession, requireLockedSession } from './session';
 import { decideUpsert } from './session-decisions';
 import { insertSession, writeSession, type SessionKey } from './session.sql';
 import { isoTime, titleOfMetadata } from './session-title';
@@ -47,10 +47,10 @@ export async function upsertSession(
   });
   if (created) return { session: await getSession(tx, key), created, changed: true };
   const stored = await requireLockedSession(tx, key);
-  assertBoundary(stored, wanted);
+  const adopted = await adoptBoundary(tx, stored, wanted);
   const decision = decideUpsert(stored, wanted);
   if (decision.kind === 'apply') await writeSession(tx, key, decision.change);
-  return { session: await getSession(tx, key), created, changed: decision.kind === 'apply' };
+  return { session: await getSession(tx, key), created, changed: adopted || decision.kind === 'apply' };
 }
 
 function parseSession(input: UpsertSession): UpsertSession {

@@ -1,4 +1,4 @@
-import type { DomainError, JsonObject, SessionLogEvent } from '@runplane/contracts';
+import type { DomainError, DriverState, JsonObject, SessionLogEvent } from '@runplane/contracts';
 import type { Sql } from '@runplane/database';
 
 /** What the head row keeps of the fold of a log, as an append finds it. A SessionWriter holds it between its appends. */
@@ -6,7 +6,7 @@ export interface FoldedHead {
   readonly lastSequence: number;
   /** Null while nothing was appended. */
   readonly snapshot: JsonObject | null;
-  readonly driverState: string;
+  readonly driverState: DriverState;
   readonly needsRecovery: boolean;
   readonly windowId: string | null;
   readonly openSubmissions: number;
