@@ -348,18 +348,3 @@ export type RetentionKind = (typeof RETENTION_KINDS)[number];
 /** Whether the views of a session wait to be built anew, are being built by somebody under a lease, or have been. */
 export const REBUILD_STATES = ['waiting', 'running', 'completed'] as const;
 export type RebuildState = (typeof REBUILD_STATES)[number];
-
-/** What the in-process driver of a session does, as the fold of its log has it. */
-export const DRIVER_STATES = [
-  'idle',
-  'turn_started',
-  'step_preparing',
-  'model_streaming',
-  'tool_running',
-  'approval_waiting',
-  'input_waiting',
-  'step_completed',
-  'turn_completed',
-  'attention_required',
-] as const;
-export type DriverState = (typeof DRIVER_STATES)[number];
