@@ -4,7 +4,7 @@ import { submissionProjection as projection, type Submissions } from './submissi
 const head = {
   lastSequence: -1,
   snapshot: null,
-  driverState: 'idle',
+  driverState: 'idle' as const,
   needsRecovery: false,
   windowId: null,
   openSubmissions: 0,
