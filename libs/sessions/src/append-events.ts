@@ -69,7 +69,7 @@ async function lookAndAppend(db: Db, wanted: WantedAppend, look: number): Promis
     const written = await writeBatch(db, wanted, found.head, prepared.batch);
     if (written === undefined) return undefined;
     announceAppend(db, wanted);
-    return written;
+    return written.answer;
   } catch (error) {
     if (wanted.appendId === undefined || look === LOOKS_MAX) throw error;
     if (isUnknownOutcome(error) || constraintOf(error) === 'session_events_append') return undefined;
@@ -91,10 +91,11 @@ async function appendLocked(tx: Tx, wanted: WantedAppend): Promise<AppendedSessi
     throw new TransactionConflict(`Session ${wanted.sessionId} changed under its own lock: repeat the call.`, { attempts: 1 });
   }
   announceAppend(tx, wanted);
-  return written;
+  return written.answer;
 }
 
-interface Found {
+/** What an append is decided on. */
+export interface Found {
   readonly head: HeadRow;
   readonly touched: readonly Projection[];
   readonly loaded: readonly (JsonValue | undefined)[];
@@ -102,7 +103,12 @@ interface Found {
 }
 
 /** Errors: SessionNotFound. */
-async function readForAppend(on: SqlExecutor, wanted: WantedAppend, projections: readonly Projection[], locked?: HeadRow): Promise<Found> {
+export async function readForAppend(
+  on: SqlExecutor,
+  wanted: WantedAppend,
+  projections: readonly Projection[],
+  locked?: HeadRow,
+): Promise<Found> {
   const touched = touchedBy(projections, wanted.events);
   const loads = loadsOf(touched, wanted.events, wanted);
   const asked = loads.filter((load) => load !== undefined);
@@ -125,10 +131,10 @@ function spread(loads: readonly (Sql | undefined)[], texts: readonly (string | n
   });
 }
 
-type Prepared = { kind: 'answer'; answer: AppendedSessionEvents } | { kind: 'write'; batch: FoldedBatch };
+export type Prepared = { kind: 'answer'; answer: AppendedSessionEvents } | { kind: 'write'; batch: FoldedBatch };
 
 /** Judges the head and folds the batch; a repeat and an empty append are answered here. Errors: every refusal of an append. */
-async function prepare(on: SqlExecutor, wanted: WantedAppend, found: Found): Promise<Prepared> {
+export async function prepare(on: SqlExecutor, wanted: WantedAppend, found: Found): Promise<Prepared> {
   const { head, appendedAt } = found;
   const { events, epoch, appendId } = wanted;
   if (wanted.evenIfDeleted !== true) assertOpen(head);
@@ -159,13 +165,13 @@ function assertClock(events: readonly PlacedEvent[], now: number): void {
   });
 }
 
-/** Writes a folded batch; undefined: the head is not what it was when it was read, and nothing is written. */
+/** Writes a folded batch; undefined: the head is not what it was when it was read, and nothing is written. `now`: the database's clock then. */
 export async function writeBatch(
   at: At,
   wanted: WantedAppend,
   head: HeadRow,
   batch: FoldedBatch,
-): Promise<AppendedSessionEvents | undefined> {
+): Promise<{ answer: AppendedSessionEvents; now: number } | undefined> {
   const row = await maybeRow(
     executorOf(at),
     WrittenAppend,
@@ -176,7 +182,7 @@ export async function writeBatch(
     }),
   );
   if (row === undefined) throw sessionNotFound(wanted.sessionId);
-  return row.ok ? answerOf(batch.events, head.storeId, row) : undefined;
+  return row.ok ? { answer: answerOf(batch.events, head.storeId, row), now: row.now } : undefined;
 }
 
 function answerOf(events: readonly PlacedEvent[], storeId: string, { tx, positions }: WrittenAppend): AppendedSessionEvents {

@@ -49,5 +49,6 @@ export {
 export { lockHead, type HeadRow } from './session-head.sql';
 export { acquireSessionLease, releaseSessionLease, renewSessionLease, revokeSessionLease } from './session-lease';
 export { sessionStream } from './session-event.sql';
+export { openSessionWriter, type SessionWriter, type SessionWriterOptions } from './session-writer';
 export { createSessions } from './sessions';
 export { upsertSession } from './upsert-session';
