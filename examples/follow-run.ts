@@ -6,7 +6,7 @@ export async function ask(url: string, apiKey: string, question: string, say: (l
   const client = createClient({ url, apiKey });
   const { run } = await client.admitTurn(
     'my-session',
-    { run: { projectId: 'my-project', backendProfile: 'agent' }, payload: { text: question } },
+    { run: { projectId: 'my-project', backendProfile: 'shell' }, payload: { text: question } },
     { idempotencyKey: `question-${question}` }, // the same key is the same turn, however often it is sent
   );
   for await (const { seq, type, payload } of client.followRun(run.id)) {

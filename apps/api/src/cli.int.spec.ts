@@ -46,6 +46,7 @@ describe('the command line', () => {
         )
       ).stdout,
     );
+    const plain = await runplane('keys', 'create', '--tenant', 'acme', '--name', 'web', '--scope', 'admin');
     const list = await runplane('keys', 'list', '--tenant', 'acme');
     const revoked = await runplane('keys', 'revoke', made.id);
     const after = JSON.parse((await runplane('keys', 'list', '--tenant', 'acme', '--json')).stdout);
@@ -53,6 +54,7 @@ describe('the command line', () => {
     expect([tenant.code, tenant.stdout]).toEqual([0, expect.stringContaining('runplane keys create --tenant acme')]);
     expect(JSON.parse(again.stdout)).toEqual({ tenantId: 'acme', created: false });
     expect(made).toMatchObject({ key: expect.stringMatching(/^rp_/), scopes: ['runs:read', 'feed:read'] });
+    expect([plain.stdout, plain.stderr]).toEqual([expect.stringMatching(/^rp_\S+\n$/), expect.stringContaining('not shown again')]);
     expect(list.stdout).toContain(made.id);
     expect(list.stdout).not.toContain(made.key.slice(36));
     expect([revoked.code, after[0].revokedAt]).toEqual([0, expect.any(String)]);
@@ -99,6 +101,7 @@ describe('the command line', () => {
     [['retention', '--runs-days', '30'], 2, '--tenant'],
     [['tenants', 'retention', 'acme', '--runs-days', '0'], 2, 'keep'],
     [['retention', '--kind', 'everything'], 2, 'run-events'],
+    [['archive', 'read', 'x'], 1, '--archive-dir'],
     [['archive', 'read', '../etc/passwd', '--archive-dir', '.'], 1, 'no archive'],
     [['keys', 'create', '--tenant', 'nobody', '--name', 'x', '--scope', 'admin'], 1, 'runplane tenants create nobody'],
     [['keys', 'revoke', 'key_none'], 1, 'runplane keys list'],
@@ -112,6 +115,7 @@ describe('the command line', () => {
 
     expect(refused.code).toBe(code);
     expect(refused.stderr).toContain(advice);
+    expect(refused.stderr).not.toContain('DATABASE_URL');
     expect(refused.stdout).toBe('');
   });
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env node
 import { Command, CommanderError } from 'commander';
 import { isDomainError, redactError } from '@runplane/contracts';
+import { isConnectionLoss, sqlStateOf } from '@runplane/database';
 import { addKeyCommands } from './cli/keys';
 import { addMigrateCommand } from './cli/migrate';
 import { addRetentionCommands } from './cli/retention';
@@ -33,11 +34,17 @@ export async function runCli(args: readonly string[], terminal: Terminal = new T
   } catch (error) {
     if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : 2;
     terminal.err(`runplane: ${redactError(error)}\n`);
-    if (!isDomainError(error) || error.code === 'database_unavailable') {
+    if (isAboutDatabase(error)) {
       terminal.err('Look at DATABASE_URL (or --database-url); `runplane migrate` makes the tables in an empty database.\n');
     }
     return 1;
   }
+}
+
+function isAboutDatabase(error: unknown): boolean {
+  if (isDomainError(error)) return error.code === 'database_unavailable';
+  const isNoUrl = error instanceof TypeError && 'code' in error && error.code === 'ERR_INVALID_URL';
+  return isNoUrl || isConnectionLoss(error) || sqlStateOf(error) !== undefined;
 }
 
 if (require.main === module) {

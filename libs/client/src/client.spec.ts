@@ -55,6 +55,16 @@ describe('a call', () => {
     expect(JSON.parse(requests[0]?.body ?? '')).toEqual(append);
   });
 
+  it.each([
+    [{ apiKey: 'rp_1\nThe key of default' }, 'apiKey'],
+    [{ apiKey: '' }, 'apiKey'],
+    [{ url: '127.0.0.1:3000' }, 'URL'],
+    [{ url: 'localhost:3000' }, 'url is'],
+    [{ url: '' }, 'URL'],
+  ])('is not even made with %j', (wrong, why) => {
+    expect(() => createClient({ url, apiKey: 'secret', ...wrong })).toThrow(why);
+  });
+
   it('is refused with the problem, typed', async () => {
     handle = (_, response) => problem(response, 409, 'run_claimed', true, { 'retry-after': '2' });
 

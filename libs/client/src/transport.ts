@@ -40,7 +40,9 @@ export interface Transport {
 
 const TIMEOUT_MS_DEFAULT = 15_000;
 
+/** Errors: TypeError, where no call could ever be sent: it would look like a server that is away, and be repeated for as long. */
 export function createTransport(client: ClientOptions): Transport {
+  assertSendable(client);
   const base = `${client.url.replace(/\/+$/, '')}/v1`;
   const send = client.fetch ?? fetch;
   const authorization = `Bearer ${client.apiKey}`;
@@ -91,6 +93,11 @@ export function createTransport(client: ClientOptions): Transport {
       }
     },
   };
+}
+
+function assertSendable({ url, apiKey }: ClientOptions): void {
+  if (!/^https?:$/.test(new URL(url).protocol)) throw new TypeError(`url is ${url}: say where the API answers, as http://127.0.0.1:3000`);
+  if (!/^[\x21-\x7e]+$/.test(apiKey)) throw new TypeError('apiKey is empty, or has spaces or a line break: give the key alone');
 }
 
 /** Aborts with the caller's signal or when the time is over. (AbortSignal.any keeps every derived signal alive on Node 20.) */

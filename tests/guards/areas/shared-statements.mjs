@@ -91,13 +91,13 @@ export const sharedStatementsGuards = [
     file: 'libs/database/src/call-queue.ts',
     text: 'if (call.last) break;',
     replacement: '',
-    test: together('a run’s calls keep their order when one of them is refused'),
+    test: together('a run’s unnumbered calls keep their order when one of them is refused'),
   },
   {
     name: 'a run’s next calls wait for a call that is looked at again',
     file: 'libs/database/src/coalescer.ts',
     text: 'if (reviews === undefined) end();',
     replacement: 'if (reviews === undefined || this.#queue !== undefined) end();',
-    test: together('a run’s calls keep their order when one of them is refused'),
+    test: { file: 'libs/database/src/coalescer.spec.ts', name: 'calls of a lane wait for one of theirs that needs another look' },
   },
 ];

@@ -27,11 +27,8 @@ export function addKeyCommands(program: Command, terminal: Terminal): void {
     )
     .action(async ({ tenant: tenantId, name, scope: scopes, expires }: CreateOptions, command: Command) => {
       const made = await withDb(command, (db) => createApiKey(db.sql, { tenantId, name, scopes, lifetimeSeconds: expires }));
-      terminal.print(
-        command,
-        { ...made, tenantId, name, scopes },
-        () => `${made.key}\nThe key ${made.id} of ${tenantId}. Keep it now: it is not shown again.`,
-      );
+      terminal.print(command, { ...made, tenantId, name, scopes }, () => made.key);
+      terminal.err(`The key ${made.id} of ${tenantId}. Keep it now: it is not shown again.\n`); // so that KEY=$(…) has the key alone
     });
   keys
     .command('list')
