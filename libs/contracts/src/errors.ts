@@ -127,6 +127,11 @@ export class ApiKeyNotFound extends DomainError<'api_key_not_found', { keyId: st
   readonly code = 'api_key_not_found';
 }
 
+/** The session has no note at this path. */
+export class NoteNotFound extends DomainError<'note_not_found', { sessionId: string; path: string }> {
+  readonly code = 'note_not_found';
+}
+
 /** No such route: GET /openapi.json lists them. */
 export class RouteNotFound extends DomainError<'route_not_found', { path: string }> {
   readonly code = 'route_not_found';
@@ -214,6 +219,11 @@ export class SessionDeleted extends DomainError<'session_deleted', { sessionId: 
 /** A session of this id is there, with another header. */
 export class SessionExists extends DomainError<'session_exists', { sessionId: string }> {
   readonly code = 'session_exists';
+}
+
+/** A message that has come in already is among events that are new: append it alone, or leave it out. */
+export class DuplicateInbound extends DomainError<'duplicate_inbound', { sequence: number }> {
+  readonly code = 'duplicate_inbound';
 }
 
 /** The log goes on at another sequence: read what is new, and decide again. */
@@ -638,6 +648,7 @@ export type RunplaneError =
   | BackendNotFound
   | ApiKeyNotFound
   | RouteNotFound
+  | NoteNotFound
   | IdempotencyConflict
   | RunClosed
   | RunCancelling
@@ -653,6 +664,7 @@ export type RunplaneError =
   | SessionBoundary
   | SessionExists
   | SequenceConflict
+  | DuplicateInbound
   | AppendConflict
   | ClockSkew
   | LeaseRequired

@@ -231,7 +231,7 @@ CREATE TABLE "runplane"."channel_inbounds" (
     "message_id" TEXT NOT NULL,
     "sequence" BIGINT NOT NULL,
     "data" JSON NOT NULL,
-    "created_at" TIMESTAMPTZ(3) NOT NULL DEFAULT runplane.app_now(),
+    "created_at" TIMESTAMPTZ(3) NOT NULL,
 
     CONSTRAINT "channel_inbounds_pkey" PRIMARY KEY ("tenant_id","session_id","address","message_id")
 );
@@ -243,6 +243,7 @@ CREATE TABLE "runplane"."channel_routes" (
     "turn_id" TEXT NOT NULL,
     "sequence" BIGINT NOT NULL,
     "source" JSON NOT NULL,
+    "ended_at" TIMESTAMPTZ(3),
 
     CONSTRAINT "channel_routes_pkey" PRIMARY KEY ("tenant_id","session_id","turn_id")
 );
@@ -257,7 +258,7 @@ CREATE TABLE "runplane"."channel_deliveries" (
     "error" TEXT,
     "queued_sequence" BIGINT,
     "completed_sequence" BIGINT,
-    "updated_at" TIMESTAMPTZ(3) NOT NULL DEFAULT runplane.app_now(),
+    "updated_at" TIMESTAMPTZ(3) NOT NULL,
 
     CONSTRAINT "channel_deliveries_pkey" PRIMARY KEY ("tenant_id","session_id","delivery_id")
 );
@@ -371,6 +372,9 @@ CREATE INDEX "session_views_tenant_id_key_session_id_idx" ON "runplane"."session
 
 -- CreateIndex
 CREATE INDEX "channel_inbounds_created_at_tenant_id_session_id_idx" ON "runplane"."channel_inbounds"("created_at", "tenant_id", "session_id");
+
+-- CreateIndex
+CREATE INDEX "channel_routes_ended" ON "runplane"."channel_routes"("ended_at", "tenant_id", "session_id") WHERE (ended_at IS NOT NULL);
 
 -- CreateIndex
 CREATE INDEX "channel_deliveries_ended" ON "runplane"."channel_deliveries"("updated_at", "tenant_id", "session_id") WHERE (state <> 'queued'::runplane.delivery_state);
