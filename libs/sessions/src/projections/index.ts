@@ -1,8 +1,10 @@
 import { isTx, type At } from '@runplane/database';
 import { approvalProjection } from './approval';
+import { channelProjection } from './channel';
 import { contextProjection } from './context';
 import type { Projection } from './projection';
 import { snapshotProjection } from './snapshot';
+import { subagentProjection } from './subagent';
 import { submissionProjection } from './submission';
 import { userInputProjection } from './user-input';
 
@@ -12,6 +14,8 @@ import { userInputProjection } from './user-input';
  */
 export const PROJECTIONS: readonly Projection[] = [
   submissionProjection,
+  subagentProjection,
+  channelProjection,
   contextProjection,
   userInputProjection,
   approvalProjection,
