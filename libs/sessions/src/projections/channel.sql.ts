@@ -5,7 +5,7 @@ import type { FoldContext } from './projection';
 const texts = (values: readonly (string | number | null)[]): (string | null)[] =>
   values.map((value) => (value === null ? null : String(value)));
 const json = (value: unknown): string | null => (value === null || value === undefined ? null : JSON.stringify(value));
-const time = (ms: Sql): Sql => sql`to_timestamp(${ms}::bigint / 1000.0)`;
+const time = (ms: Sql): Sql => sql`('epoch'::timestamptz + ${ms}::bigint * interval '1 millisecond')`;
 
 /** The messages of these keys that have come in before. */
 export function channelLoad({ tenantId, sessionId }: Pick<FoldContext, 'tenantId' | 'sessionId'>, keys: readonly InboundKey[]): Sql {

@@ -159,7 +159,7 @@ describe.each(Object.entries(KINDS))('an %s', (_, kind) => {
 
 test('an approval ends with its timeout, 300 seconds unless it says otherwise, in whole milliseconds', () => {
   const expiresAt = (data: JsonObject) => {
-    const [, requested] = KINDS['approval']!.asked(data);  
+    const [, requested] = KINDS['approval']!.asked(data);
     const state = approvalProjection.apply(approvalProjection.initial(undefined, CONTEXT), {
       ...eventOf(['approval/requested', requested], 0),
       time: NOW,
@@ -174,7 +174,7 @@ test('an approval ends with its timeout, 300 seconds unless it says otherwise, i
 });
 
 test('an answer fits its schema, also in the batch that asks', () => {
-  const kind = KINDS['input request']!;  
+  const kind = KINDS['input request']!;
   const schema = { input_schema: { type: 'object', required: ['size'] } };
   const loaded = { open: 1, rows: [{ ...kind.row, schema: schema.input_schema }] };
 
