@@ -1,0 +1,75 @@
+import { ClaimQueueTasks, newId, parseInput, type ClaimedQueueTask } from '@runplane/contracts';
+import { executorOf, isTx, takingLock, type At, type Db } from '@runplane/database';
+import { claimOfLane, claimOfQueue, type ClaimScope, type TaskClaim } from './claim.sql';
+import { readyDueTasksOnce } from './ready-due-tasks';
+import { allQueuesStream, queueStream } from './streams';
+
+export interface ClaimTasksInput extends ClaimQueueTasks {
+  /** Absent: tasks of all tenants, in turn. Only for the operator's own workers; no credential of a tenant leads here. */
+  readonly tenantId?: string | undefined;
+}
+
+/** A claim over all tenants looks at no more tenants than this, unless it claims more. */
+const TENANTS_MAX = 32;
+
+/**
+ * Claims ready tasks of a queue for a worker: each gets an attempt `running`, an epoch, and a lease that its holder renews.
+ *
+ * Of one lane: highest priority first, then oldest. Of all lanes of a queue: likewise, over the lanes that have room. Over all tenants: the tenants
+ * take turns, whatever they have waiting, and each one's tasks come in that order.
+ *
+ * Input     limit: 1 to 100, default 1; leaseMs: 5 s to 10 min, default 30 s; owner: one process start.
+ * Returns   the claimed tasks in the order in which they should be worked off; none: nothing is ready, or the lanes are full.
+ * Locks     turn of the queue (over all tenants) → lanes with a limit → tasks, SKIP LOCKED. One statement.   Writes: queue_tasks, queue_attempts, queue_lanes.
+ * Errors    InvalidRequest.
+ * Repeat    a repeat claims further tasks; a claim whose answer was lost ends with its lease.
+ * Keeps     OWN-1, OWN-2; limits of lanes hold among claimers at the same time.   Source: new; the original had no claim.
+ */
+export async function claimQueueTasks(at: At, { tenantId, ...input }: ClaimTasksInput): Promise<ClaimedQueueTask[]> {
+  const claim = parseInput(ClaimQueueTasks, input);
+  const first = await claimOnce(at, tenantId, claim);
+  if (first.length === claim.limit || isTx(at)) return first;
+  // Tasks whose time has come are made claimable by a loop each second; a claimer that found less than it wanted need not wait for it.
+  if ((await readyDueTasksOnce(at)).changed === 0) return first;
+  return [...first, ...(await claimOnce(at, tenantId, { ...claim, limit: claim.limit - first.length }))];
+}
+
+function claimOnce(
+  at: At,
+  tenantId: string | undefined,
+  { lane, ...wanted }: ReturnType<typeof ClaimQueueTasks.parse>,
+): Promise<ClaimedQueueTask[]> {
+  const on = executorOf(at);
+  const claim: TaskClaim = { ...wanted, attemptIds: Array.from({ length: wanted.limit }, () => newId('qa')) };
+  if (isTx(at)) takingLock(at, 'lane', `${tenantId ?? ''}/${claim.queue}/`); // stands for all lanes of the queue
+  if (tenantId !== undefined && lane !== undefined) return claimOfLane(on, { ...claim, tenantId, lane });
+  const scope: ClaimScope = tenantId === undefined ? { tenantsMax: Math.max(claim.limit, TENANTS_MAX) } : { tenantId };
+  return claimOfQueue(on, { ...claim, scope, lane });
+}
+
+/** How long a waiting claimer relies on hints alone. */
+const SAFETY_POLL_MS = 1_000;
+
+/**
+ * Claims as soon as there is something, at the latest when the time is over: woken by whoever adds a task or gives one back, and by its own poll each
+ * second. Holds no connection while it waits.
+ */
+export async function waitForQueueTasks(
+  db: Db,
+  { waitMs, signal, ...input }: ClaimTasksInput & { waitMs: number; signal?: AbortSignal | undefined },
+): Promise<ClaimedQueueTask[]> {
+  const deadline = performance.now() + waitMs;
+  const stream = input.tenantId === undefined ? allQueuesStream(input.queue) : queueStream(input.tenantId, input.queue);
+  const subscription = db.hub.subscribe(stream);
+  try {
+    for (;;) {
+      const claimed = await claimQueueTasks(db, input);
+      const leftMs = deadline - performance.now();
+      if (claimed.length > 0 || leftMs <= 0 || signal?.aborted === true) return claimed;
+      const woken = await subscription.next({ timeoutMs: Math.min(SAFETY_POLL_MS, Math.ceil(leftMs)), signal });
+      if (woken === 'closed' || woken === 'aborted') return [];
+    }
+  } finally {
+    subscription.close();
+  }
+}

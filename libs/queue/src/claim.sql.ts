@@ -1,0 +1,204 @@
+import type { ClaimedQueueTask, JsonObject } from '@runplane/contracts';
+import { column, emptySql, rawSql, rows, sql, type Sql, type SqlExecutor } from '@runplane/database';
+import { z } from 'zod';
+import { LANE_PLACE, QUEUE_PLACE } from './lane.sql';
+import { moveVersion } from './task.sql';
+
+// Claims of tasks: each is one lock-first statement. Locked in this order: the turn of a queue, where a claim is over all tenants; the rows of
+// lanes with a limit (they show the count that rivals have committed, whatever this statement's snapshot shows); then the tasks, SKIP LOCKED,
+// which are looked at again as they are. The index of claims holds the whole order: queue, tenant, lane, priority, creation, id.
+
+const ClaimedRow = z.object({
+  taskId: column.text,
+  tenantId: column.text,
+  projectId: column.text,
+  queue: column.text,
+  lane: column.text,
+  title: column.text,
+  priority: column.int,
+  epoch: column.int,
+  attemptId: column.text,
+  retryIndex: column.int,
+  attempts: column.int,
+  maxAttempts: column.int,
+  leaseRemainingMs: column.int,
+  sessionId: column.text.nullable(),
+  payload: column.jsonObject,
+  references: column.json.pipe(z.array(z.custom<JsonObject>())),
+  metadata: column.jsonObject,
+  isRunnable: column.bool,
+});
+
+export interface TaskClaim {
+  readonly queue: string;
+  readonly owner: string;
+  readonly leaseMs: number;
+  readonly limit: number;
+  /** As many as the limit. */
+  readonly attemptIds: readonly string[];
+}
+
+/** Ready tasks of a queue: the words of the index's own condition, and its order. */
+const ready = (queue: string): Sql => sql`t.queue = ${queue}::text AND t.state = 'pending' AND t.due`;
+const ORDER = sql`ORDER BY t.priority DESC, t.created_at, t.id`;
+const PICKED = sql`t.tenant_id, t.id, t.lane, t.priority, t.created_at, t.epoch, t.attempts, t.last_retry_index, t.attempt_id, t.payload_hash, t.session_id`;
+
+const count = (value: number): Sql => {
+  if (!Number.isSafeInteger(value)) throw new Error(`${value} is not a count for a statement`);
+  return rawSql(String(value)); // part of the text: a plan for any limit would read and sort the whole backlog
+};
+
+/** From `chosen` (locked tasks with `turn` and `places`) on: the attempts, the counts, the tasks, whatever else depends on `d`, the answer. */
+const takeChosen = ({ owner, leaseMs, attemptIds }: TaskClaim, more: Sql = emptySql): Sql => sql`
+  d AS MATERIALIZED (
+    SELECT c.*, (${[...attemptIds]}::text[])[c.turn] AS new_attempt_id, runplane.app_now() AS now FROM chosen c
+  ), tried AS (
+    INSERT INTO runplane.queue_attempts (tenant_id, task_id, attempt_id, retry_index, state, payload_hash, previous_attempt_id, session_id, owner, epoch,
+      created_at, updated_at, activated_at)
+    SELECT d.tenant_id, d.id, d.new_attempt_id, d.last_retry_index + 1, 'running', d.payload_hash, d.attempt_id, d.session_id, ${owner}::text, d.epoch + 1,
+      d.now, d.now, d.now
+    FROM d
+  ), counted AS (
+    UPDATE runplane.queue_lanes l SET running = l.running + x.n, updated_at = runplane.app_now()
+    FROM (
+      SELECT d.tenant_id, p.lane, count(*)::int AS n
+      FROM d CROSS JOIN LATERAL (VALUES (d.lane, ${LANE_PLACE}::int), ('', ${QUEUE_PLACE}::int)) AS p (lane, bit)
+      WHERE (d.places & p.bit) > 0 GROUP BY 1, 2
+    ) x
+    JOIN limits m ON m.tenant_id = x.tenant_id AND m.lane = x.lane
+    WHERE l.tenant_id = m.tenant_id AND l.queue = m.queue AND l.lane = m.lane
+  ), taken AS (
+    UPDATE runplane.queue_tasks t SET state = 'running', owner = ${owner}::text, epoch = t.epoch + 1, attempts = t.attempts + 1,
+      expires_at = d.now + ${leaseMs}::int * interval '1 millisecond', places = d.places, attempt_id = d.new_attempt_id,
+      last_retry_index = t.last_retry_index + 1, ${moveVersion}
+    FROM d WHERE t.tenant_id = d.tenant_id AND t.id = d.id
+    RETURNING t.*, d.now, d.turn
+  )${more}
+  SELECT t.id AS "taskId", t.tenant_id AS "tenantId", t.project_id AS "projectId", t.queue AS "queue", t.lane AS "lane", t.title AS "title",
+    t.priority AS "priority", t.epoch AS "epoch", t.attempt_id AS "attemptId", t.last_retry_index AS "retryIndex", t.attempts AS "attempts",
+    t.max_attempts AS "maxAttempts", runplane.ms_until(t.expires_at, t.now) AS "leaseRemainingMs", t.session_id AS "sessionId",
+    t.payload::text AS "payload", t.task_references::text AS "references", t.metadata::text AS "metadata",
+    num_nulls(t.workspace_ref, t.provider_id, t.backend_profile, t.execution_policy) = 0 AS "isRunnable"
+  FROM taken t ORDER BY t.turn`;
+
+/** Claims the first tasks of one lane. */
+export function claimOfLane(
+  on: SqlExecutor,
+  { tenantId, lane, ...claim }: TaskClaim & { tenantId: string; lane: string },
+): Promise<ClaimedQueueTask[]> {
+  const limit = count(claim.limit);
+  return rows(
+    on,
+    ClaimedRow,
+    sql`
+  WITH limits AS MATERIALIZED (
+    SELECT l.tenant_id, l.queue, l.lane, l.max_running, l.running FROM runplane.queue_lanes l
+    WHERE l.tenant_id = ${tenantId}::text AND l.queue = ${claim.queue}::text AND l.lane IN ('', ${lane}::text) AND l.max_running IS NOT NULL
+    ORDER BY l.lane COLLATE "C" FOR NO KEY UPDATE
+  ), room AS MATERIALIZED (
+    SELECT least(${limit}, coalesce(min(max_running - running), ${limit})) AS n,
+      coalesce(sum(CASE lane WHEN '' THEN ${QUEUE_PLACE}::int ELSE ${LANE_PLACE}::int END), 0)::int AS places
+    FROM limits
+  ), locked AS MATERIALIZED (
+    SELECT ${PICKED} FROM runplane.queue_tasks t
+    WHERE ${ready(claim.queue)} AND t.tenant_id = ${tenantId}::text AND t.lane = ${lane}::text AND (SELECT n FROM room) > 0
+    ${ORDER} LIMIT ${limit} FOR NO KEY UPDATE SKIP LOCKED
+  ), chosen AS MATERIALIZED (
+    SELECT * FROM (SELECT t.*, (row_number() OVER (${ORDER}))::int AS turn, room.places FROM locked t, room) x
+    WHERE x.turn <= (SELECT n FROM room)
+  ), ${takeChosen(claim)}`,
+  );
+}
+
+/** One tenant; or all, in turns. Of its `limits` a claim over all tenants looks at so many tenants. */
+export type ClaimScope = { readonly tenantId: string } | { readonly tenantsMax: number };
+
+/** The one tenant. */
+const oneTenant = (tenantId: string): Sql => sql`tenants AS MATERIALIZED (SELECT ${tenantId}::text AS tenant_id, 1 AS turn)`;
+
+/**
+ * The tenants that have ready tasks in the queue, each found by one step in the index, from the one behind the last that was served on, and round.
+ * The turn is locked where there is something to claim: who claims next starts behind this one.
+ */
+const tenantsInTurn = (queue: string, tenantsMax: number): Sql => {
+  const next = (bound: Sql): Sql =>
+    sql`(SELECT t.tenant_id FROM runplane.queue_tasks t WHERE ${ready(queue)} AND ${bound} ORDER BY t.tenant_id LIMIT 1)`;
+  return sql`turn AS MATERIALIZED (
+    SELECT q.tenant_id FROM runplane.queue_turns q
+    WHERE q.queue = ${queue}::text AND EXISTS (SELECT FROM runplane.queue_tasks t WHERE ${ready(queue)}) FOR NO KEY UPDATE
+  ), start AS MATERIALIZED (SELECT coalesce((SELECT tenant_id FROM turn), '') AS tenant_id),
+  behind (tenant_id, turn) AS (
+    SELECT n.tenant_id, 1 FROM start s CROSS JOIN LATERAL ${next(sql`t.tenant_id > s.tenant_id`)} n
+    UNION ALL
+    SELECT n.tenant_id, b.turn + 1 FROM behind b CROSS JOIN LATERAL ${next(sql`t.tenant_id > b.tenant_id`)} n WHERE b.turn < ${tenantsMax}::int
+  ), before (tenant_id, turn) AS (
+    SELECT n.tenant_id, (SELECT count(*) FROM behind)::int + 1 FROM start s
+    CROSS JOIN LATERAL ${next(sql`t.tenant_id <= s.tenant_id`)} n WHERE (SELECT count(*) FROM behind) < ${tenantsMax}::int
+    UNION ALL
+    SELECT n.tenant_id, b.turn + 1 FROM before b CROSS JOIN start s
+    CROSS JOIN LATERAL ${next(sql`t.tenant_id > b.tenant_id AND t.tenant_id <= s.tenant_id`)} n WHERE b.turn < ${tenantsMax}::int
+  ), tenants AS MATERIALIZED (SELECT * FROM behind UNION ALL SELECT * FROM before)`;
+};
+
+/** Hands the turn on: to the last tenant that got something, or, where all were full, to the last that was looked at. */
+const handOn = (queue: string): Sql => sql`
+  , served AS MATERIALIZED (
+    SELECT t.tenant_id FROM tenants t ORDER BY t.tenant_id IN (SELECT tenant_id FROM d) DESC, t.turn DESC LIMIT 1
+  ), handed AS (
+    INSERT INTO runplane.queue_turns AS q (queue, tenant_id) SELECT ${queue}::text, tenant_id FROM served
+    ON CONFLICT (queue) DO UPDATE SET tenant_id = excluded.tenant_id, updated_at = runplane.app_now()
+  )`;
+
+/**
+ * Claims the first tasks of all lanes of a queue by priority: of one tenant, or of all tenants in turn, one of each and then the next of each.
+ * It looks at the heads of the lanes that have room, decides how many to take of each lane, and locks so many of them.
+ */
+export function claimOfQueue(
+  on: SqlExecutor,
+  { scope, lane, ...claim }: TaskClaim & { scope: ClaimScope; lane: string | undefined },
+): Promise<ClaimedQueueTask[]> {
+  const limit = count(claim.limit);
+  const all = 'tenantsMax' in scope;
+  const named = lane === undefined ? sql`l.lane <> ''` : sql`l.lane = ${lane}::text`;
+  const limited = lane === undefined ? sql`true` : sql`l.lane IN ('', ${lane}::text)`;
+  const ofLane = sql`${ready(claim.queue)} AND t.tenant_id = o.tenant_id AND t.lane = o.lane`;
+  return rows(
+    on,
+    ClaimedRow,
+    sql`
+  WITH RECURSIVE ${all ? tenantsInTurn(claim.queue, scope.tenantsMax) : oneTenant(scope.tenantId)},
+  limits AS MATERIALIZED (
+    SELECT l.tenant_id, l.queue, l.lane, l.max_running, l.running
+    FROM tenants n JOIN runplane.queue_lanes l ON l.tenant_id = n.tenant_id AND l.queue = ${claim.queue}::text
+    WHERE l.max_running IS NOT NULL AND ${limited}
+    ORDER BY l.tenant_id COLLATE "C", l.lane COLLATE "C" FOR NO KEY UPDATE OF l
+  ), open AS MATERIALIZED (
+    SELECT n.tenant_id, n.turn, l.lane,
+      least(${limit}, m.max_running - m.running) AS lane_room, least(${limit}, w.max_running - w.running) AS queue_room,
+      CASE WHEN m.lane IS NULL THEN 0 ELSE ${LANE_PLACE}::int END | CASE WHEN w.lane IS NULL THEN 0 ELSE ${QUEUE_PLACE}::int END AS places
+    FROM tenants n JOIN runplane.queue_lanes l ON l.tenant_id = n.tenant_id AND l.queue = ${claim.queue}::text AND ${named}
+    LEFT JOIN limits m ON m.tenant_id = n.tenant_id AND m.lane = l.lane
+    LEFT JOIN limits w ON w.tenant_id = n.tenant_id AND w.lane = ''
+  ), heads AS MATERIALIZED (
+    SELECT o.tenant_id, o.turn, o.lane, o.lane_room, o.queue_room, h.*,
+      row_number() OVER (PARTITION BY o.tenant_id, o.lane ORDER BY h.priority DESC, h.created_at, h.id) AS in_lane
+    FROM open o CROSS JOIN LATERAL (
+      SELECT t.priority, t.created_at, t.id FROM runplane.queue_tasks t WHERE ${ofLane} AND o.lane_room > 0 AND o.queue_room > 0 ${ORDER} LIMIT ${limit}
+    ) h
+  ), rounds AS MATERIALIZED (
+    SELECT h.*, row_number() OVER (PARTITION BY h.tenant_id ORDER BY h.priority DESC, h.created_at, h.id) AS round
+    FROM heads h WHERE h.in_lane <= h.lane_room
+  ), wanted AS MATERIALIZED (
+    SELECT x.tenant_id, x.lane, count(*) AS n
+    FROM (SELECT r.tenant_id, r.lane FROM rounds r WHERE r.round <= r.queue_room ORDER BY r.round, r.turn LIMIT ${limit}) x
+    GROUP BY 1, 2
+  ), locked AS MATERIALIZED (
+    SELECT x.*, o.turn AS tenant_turn, o.places FROM wanted w JOIN open o ON o.tenant_id = w.tenant_id AND o.lane = w.lane
+    CROSS JOIN LATERAL (SELECT ${PICKED} FROM runplane.queue_tasks t WHERE ${ofLane} ${ORDER} LIMIT w.n FOR NO KEY UPDATE SKIP LOCKED) x
+  ), chosen AS MATERIALIZED (
+    SELECT * FROM (SELECT t.*, (row_number() OVER (ORDER BY t.round, t.tenant_turn))::int AS turn FROM (
+      SELECT l.*, row_number() OVER (PARTITION BY l.tenant_id ORDER BY l.priority DESC, l.created_at, l.id) AS round FROM locked l
+    ) t) y WHERE y.turn <= ${limit}
+  ), ${takeChosen(claim, all ? handOn(claim.queue) : emptySql)}`,
+  );
+}

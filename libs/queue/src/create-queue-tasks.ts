@@ -1,0 +1,195 @@
+import {
+  contentHash,
+  CreateQueueTask,
+  CreateQueueTasks,
+  cutText,
+  IdempotencyConflict,
+  identifier,
+  InvalidRequest,
+  newId,
+  normalizeJson,
+  parseInput,
+  PayloadTooLarge,
+  QUEUE_ATTEMPTS_MAX_DEFAULT,
+  QUEUE_BATCH_BYTES_MAX,
+  QUEUE_TASK_PAYLOAD_BYTES_MAX,
+  QUEUE_TITLE_CODE_POINTS_MAX,
+  REFERENCE_BYTES_MAX,
+  repairText,
+  TenantNotFound,
+  type CreatedQueueTask,
+  type CreatedQueueTasks,
+  type JsonObject,
+  type JsonValue,
+} from '@runplane/contracts';
+import { executorOf, inTransaction, isTx, newKeyOf, takingLock, type At, type Tx } from '@runplane/database';
+import { requireTask } from './require';
+import { announceQueue } from './streams';
+import { findTasksByKey, insertTasks, toTask, type NewTask } from './task.sql';
+
+/**
+ * Makes a queue task, `pending`.
+ *
+ * Input     task: see CreateQueueTask; payload up to 1 MiB; idempotencyKey: per tenant and project.
+ * Returns   the task; `replayed: true` when the key was used before with the same work: the task as it is now. Title, priority, metadata, runAt and
+ *           maxAttempts may differ in a repeat and stay as they were.
+ * Locks     new key (task key).   Writes: queue_tasks, and queue_lanes where the lane is new. One statement.
+ * Errors    InvalidRequest, InvalidJson, PayloadTooLarge, TenantNotFound, IdempotencyConflict (the key, with other work).
+ * Repeat    safe with the key.
+ * Keeps     IDEM-1, TEN-1.   Source: the original's createQueueTask, which answered twins with a raw unique violation.
+ */
+export async function createQueueTask(
+  at: At,
+  { tenantId, task, idempotencyKey }: { tenantId: string; task: CreateQueueTask; idempotencyKey?: string | undefined },
+): Promise<CreatedQueueTask> {
+  const wanted = newTask(tenantId, parseInput(CreateQueueTask, task), idempotencyKey);
+  const [made] = await insertAll(at, tenantId, [wanted]);
+  if (made === undefined) throw new Error('a task was neither made nor found');
+  return { task: toTask(await requireTask(executorOf(at), { tenantId, taskId: made.taskId })), replayed: made.replayed };
+}
+
+/**
+ * Makes up to 100 tasks: all of them, or none.
+ *
+ * Returns   their ids in the order of the call, and which of them were there by their keys.
+ * Errors    as createQueueTask; InvalidRequest when a key stands twice in one call; PayloadTooLarge for more than 4 MiB of payloads together.
+ * Locks, repeat, keeps: as createQueueTask.
+ */
+export async function createQueueTasks(
+  at: At,
+  { tenantId, ...input }: { tenantId: string } & CreateQueueTasks,
+): Promise<CreatedQueueTasks> {
+  const { tasks } = parseInput(CreateQueueTasks, input);
+  const wanted = tasks.map(({ idempotencyKey, ...task }) => newTask(tenantId, task, idempotencyKey));
+  if (wanted.reduce((bytes, { payload }) => bytes + Buffer.byteLength(payload), 0) > QUEUE_BATCH_BYTES_MAX)
+    throw new PayloadTooLarge(`The payloads of one call are larger than ${QUEUE_BATCH_BYTES_MAX} bytes together.`, {
+      bytesMax: QUEUE_BATCH_BYTES_MAX,
+    });
+  const keys = keysOf(wanted).map(({ projectId, idempotencyKey }) => JSON.stringify([projectId, idempotencyKey]));
+  if (new Set(keys).size < keys.length) {
+    const message = 'an idempotency key stands twice in one call';
+    throw new InvalidRequest(`The input is not valid: tasks: ${message}.`, { issues: [{ path: 'tasks', message }] });
+  }
+  // Without keys one statement is all there is; with keys, a conflict of one must take back the others.
+  const made =
+    isTx(at) || keys.length === 0
+      ? await insertAll(at, tenantId, wanted)
+      : await inTransaction(at, (tx) => insertAll(tx, tenantId, wanted));
+  return { tasks: made };
+}
+
+type ParsedTask = ReturnType<typeof CreateQueueTask.parse>;
+
+/** A task as it is stored. Errors: InvalidJson, PayloadTooLarge, InvalidRequest. */
+function newTask(tenantId: string, task: ParsedTask, key: string | undefined): NewTask {
+  const small = <T extends JsonValue>(value: T | null | undefined): T | null =>
+    value == null ? null : normalizeJson(value, { bytesMax: REFERENCE_BYTES_MAX }).value;
+  const payload = normalizeJson(task.payload, { bytesMax: QUEUE_TASK_PAYLOAD_BYTES_MAX });
+  const content = {
+    projectId: task.projectId,
+    queue: task.queue,
+    lane: task.lane,
+    backendProfile: task.backendProfile ?? null,
+    providerId: task.providerId ?? null,
+    workspaceRef: small(task.workspaceRef),
+    sessionRef: small(task.sessionRef as JsonObject | null | undefined),
+    executionPolicy: small(task.executionPolicy),
+    resourceBundleRef: small(task.resourceBundleRef),
+    references: normalizeJson(task.references, { bytesMax: REFERENCE_BYTES_MAX }).value,
+  };
+  const { hash, version } = workHash(tenantId, { ...content, payload: payload.value });
+  return {
+    ...content,
+    id: newId('qt'),
+    title: cutText(repairText(task.title), QUEUE_TITLE_CODE_POINTS_MAX),
+    priority: task.priority,
+    sessionId: task.sessionRef?.sessionId ?? null,
+    payload: payload.text,
+    payloadHash: hash,
+    hashVersion: version,
+    metadata: normalizeJson(task.metadata, { bytesMax: REFERENCE_BYTES_MAX }).value,
+    idempotencyKey: key === undefined ? null : parseInput(identifier, key),
+    runAt: task.runAt == null ? null : new Date(task.runAt).toISOString(),
+    maxAttempts: task.maxAttempts ?? QUEUE_ATTEMPTS_MAX_DEFAULT,
+  };
+}
+
+/** What defines the work of a task: by it a repeat is told from a conflict, and a retry finds out that the stored task is still the one it was. */
+export function workHash(
+  tenantId: string,
+  work: Pick<
+    NewTask,
+    | 'projectId'
+    | 'queue'
+    | 'lane'
+    | 'backendProfile'
+    | 'providerId'
+    | 'workspaceRef'
+    | 'sessionRef'
+    | 'executionPolicy'
+    | 'resourceBundleRef'
+    | 'references'
+  > & { payload: JsonObject },
+): ReturnType<typeof contentHash> {
+  const {
+    projectId,
+    queue,
+    lane,
+    backendProfile,
+    providerId,
+    workspaceRef,
+    sessionRef,
+    executionPolicy,
+    resourceBundleRef,
+    payload,
+    references,
+  } = work;
+  const content: JsonObject = {
+    tenantId,
+    projectId,
+    queue,
+    lane,
+    backendProfile,
+    providerId,
+    workspaceRef,
+    sessionRef,
+    executionPolicy,
+    resourceBundleRef,
+    payload,
+    references: [...references],
+  };
+  return contentHash(content);
+}
+
+const keysOf = (tasks: readonly NewTask[]): (NewTask & { idempotencyKey: string })[] =>
+  tasks.filter((task): task is NewTask & { idempotencyKey: string } => task.idempotencyKey !== null);
+
+async function insertAll(at: At, tenantId: string, tasks: readonly NewTask[]): Promise<CreatedQueueTasks['tasks']> {
+  const on = executorOf(at);
+  const keyed = keysOf(tasks);
+  if (isTx(at)) takingKeys(at, tenantId, keyed);
+  const { tenantExists, made } = await insertTasks(on, tenantId, tasks);
+  if (!tenantExists) throw new TenantNotFound(`There is no tenant ${tenantId}.`, { tenantId });
+  const there = keyed.filter(({ id }) => !made.has(id));
+  const known = there.length === 0 ? [] : await findTasksByKey(on, tenantId, there);
+  const answers = tasks.map((task) => {
+    if (made.has(task.id)) return { taskId: task.id, state: 'pending' as const, version: 1, replayed: false };
+    const found = known.find(({ projectId, idempotencyKey }) => projectId === task.projectId && idempotencyKey === task.idempotencyKey);
+    if (found === undefined) throw new Error(`the task of key ${String(task.idempotencyKey)} is neither new nor there`);
+    if (found.payloadHash !== task.payloadHash) throw otherWork(found.id);
+    return { taskId: found.id, state: found.state, version: found.version, replayed: true };
+  });
+  for (const queue of new Set(tasks.filter(({ id }) => made.get(id)?.due).map((task) => task.queue))) announceQueue(at, tenantId, queue);
+  return answers;
+}
+
+function takingKeys(tx: Tx, tenantId: string, keyed: readonly { projectId: string; idempotencyKey: string }[]): void {
+  const ids = keyed.map(({ projectId, idempotencyKey }) => newKeyOf.queueTask(tenantId, projectId, idempotencyKey));
+  takingLock(tx, 'newKey', ...ids.sort((a, b) => Buffer.compare(Buffer.from(a), Buffer.from(b))));
+}
+
+const otherWork = (id: string): IdempotencyConflict =>
+  new IdempotencyConflict(`The same key was used before for another queue task (${id}): use a new one, or repeat the same content.`, {
+    resource: 'queue task',
+    id,
+  });

@@ -1,0 +1,166 @@
+import {
+  FAILURE_MESSAGE_CODE_POINTS_MAX,
+  freeText,
+  parseInput,
+  RenewQueueTasks,
+  SettleQueueTasks,
+  TaskClaimLost,
+  type ClaimVerdict,
+  type RenewedQueueTask,
+  type SettledQueueTask,
+} from '@runplane/contracts';
+import { executorOf, inLockOrder, isTx, RestartTransaction, takingLock, type At } from '@runplane/database';
+import type { z } from 'zod';
+import { taskNotFound } from './require';
+import { findEndedAttempts, settleClaims, writeLeases, type GivenSettlement, type VerdictRow } from './settle.sql';
+import { announceQueue } from './streams';
+
+/**
+ * Prolongs claims from now on: each holder names task and epoch.
+ *
+ * Returns   a verdict for each, in the order of the call: `ok` with what remains, `claim_lost` (its lease has ended, or it was taken away: stop the
+ *           work), `not_found`.
+ * Locks     tasks by id. One statement.   Errors: InvalidRequest.   Repeat: safe.   Keeps: OWN-1, OWN-2.
+ */
+export async function renewQueueTasks(at: At, { tenantId, ...input }: { tenantId: string } & RenewQueueTasks): Promise<ClaimVerdict[]> {
+  const { claims, leaseMs } = parseInput(RenewQueueTasks, input);
+  if (isTx(at)) takingTasks(at, tenantId, claims);
+  const found = await writeLeases(executorOf(at), { tenantId, claims, leaseMs });
+  return inOrder(claims, found).map((row) => verdictOf(row, row.isHeld ? 'ok' : undefined));
+}
+
+/** The same for one. Errors: TaskNotFound, TaskClaimLost. */
+export async function renewQueueTask(
+  at: At,
+  { tenantId, taskId, epoch, leaseMs }: { tenantId: string; taskId: string; epoch: number; leaseMs?: number | undefined },
+): Promise<RenewedQueueTask> {
+  const [verdict] = await renewQueueTasks(at, { tenantId, claims: [{ taskId, epoch }], leaseMs });
+  const { leaseRemainingMs } = requireOk(verdict, { taskId, epoch });
+  return { taskId, leaseRemainingMs: leaseRemainingMs ?? 0 };
+}
+
+/**
+ * Ends claims with their results, or gives them back.
+ *
+ * Input     outcome `completed`, `failed`, `blocked`: the task's state; failed and blocked name a failure kind. `released`: the task waits again,
+ *           after delayMs; without a failure the try does not count, with one it does: back-off 1 s doubling to 5 min, and the last try fails the task.
+ * Returns   a verdict for each, in the order of the call: `ok`; `replayed`, it was ended so under this epoch before; `claim_lost`; `not_found`.
+ *           Verdicts are apart: what is lost of one does not take back another.
+ * Locks     lanes that count the tasks → tasks by id → attempts. One statement.   Writes: queue_tasks, queue_attempts, queue_lanes.
+ * Errors    InvalidRequest.
+ * Repeat    safe.
+ * Keeps     OWN-1, OWN-2.   Source: new; the original had no claim.
+ */
+export async function settleQueueTasks(at: At, { tenantId, ...input }: { tenantId: string } & SettleQueueTasks): Promise<ClaimVerdict[]> {
+  const { settlements } = parseInput(SettleQueueTasks, input);
+  const given = settlements.map(toGiven);
+  if (isTx(at)) takingTasks(at, tenantId, given);
+  const settled = await settleUntilFree(at, tenantId, given);
+  for (const queue of new Set(settled.filter(({ isDue }) => isDue).flatMap((row) => row.queue ?? [])))
+    announceQueue(at, tenantId, queue.slice(tenantId.length + 1));
+  return withReplays(at, tenantId, given, inOrder(given, settled));
+}
+
+type OneSettlement = { readonly tenantId: string } & SettleQueueTasks['settlements'][number];
+
+/** The same for one. Errors: TaskNotFound, TaskClaimLost, InvalidRequest. */
+export async function settleQueueTask(at: At, { tenantId, ...settlement }: OneSettlement): Promise<SettledQueueTask> {
+  const [verdict] = await settleQueueTasks(at, { tenantId, settlements: [settlement] });
+  const { taskId, state, verdict: word } = requireOk(verdict, settlement);
+  if (state === null) throw new Error(`queue task ${taskId} is held and has no state`);
+  return { taskId, state, replayed: word === 'replayed' };
+}
+
+/** How often a statement is repeated whose task got into the count of a lane in between: each time somebody has just set a limit. */
+const LOOKS_MAX = 5;
+
+async function settleUntilFree(at: At, tenantId: string, given: readonly GivenSettlement[]): Promise<VerdictRow[]> {
+  const done: VerdictRow[] = [];
+  let left = given;
+  for (let look = 0; left.length > 0; look += 1) {
+    const found = await settleClaims(executorOf(at), { tenantId, settlements: left });
+    const busy = new Set(found.filter(({ isBusy }) => isBusy).map(({ taskId }) => taskId));
+    done.push(...found.filter(({ taskId }) => !busy.has(taskId)));
+    left = left.filter(({ taskId }) => busy.has(taskId));
+    if (left.length > 0 && (isTx(at) || look === LOOKS_MAX))
+      throw new RestartTransaction('a lane has got a limit while its tasks were being locked');
+  }
+  return done;
+}
+
+/** A claim that is over may have been ended by this very call before: its attempt tells. A second statement sees what the first one waited for. */
+async function withReplays(
+  at: At,
+  tenantId: string,
+  given: readonly GivenSettlement[],
+  found: readonly VerdictRow[],
+): Promise<ClaimVerdict[]> {
+  const lost = given.filter((_, place) => found[place]?.exists === true && !found[place].isHeld);
+  const ended = lost.length === 0 ? [] : await findEndedAttempts(executorOf(at), { tenantId, claims: lost });
+  return given.map((settlement, place) => {
+    const row = found[place];
+    if (row === undefined) throw new Error('a settlement has no verdict');
+    const before = ended.find(({ taskId, epoch }) => taskId === settlement.taskId && epoch === settlement.epoch);
+    const same = before !== undefined && before.state === attemptStateOf(settlement) && before.failureKind === failureKindOf(settlement);
+    return verdictOf(row, row.isHeld ? 'ok' : same ? 'replayed' : undefined);
+  });
+}
+
+const attemptStateOf = ({ outcome, failureKind }: GivenSettlement): string =>
+  outcome !== 'released' ? outcome : failureKind === null ? 'cancelled' : 'failed';
+const failureKindOf = ({ outcome, failureKind }: GivenSettlement): string | null =>
+  failureKind ?? (outcome === 'released' ? 'released' : null);
+
+function toGiven({
+  taskId,
+  epoch,
+  outcome,
+  failureKind,
+  failureMessage,
+  delayMs,
+}: z.output<typeof SettleQueueTasks>['settlements'][number]): GivenSettlement {
+  return {
+    taskId,
+    epoch,
+    outcome,
+    failureKind: failureKind ?? null,
+    failureMessage: failureMessage == null ? null : freeText(failureMessage, FAILURE_MESSAGE_CODE_POINTS_MAX),
+    delayMs: delayMs ?? null,
+  };
+}
+
+function takingTasks(tx: Parameters<typeof takingLock>[0], tenantId: string, claims: readonly { taskId: string }[]): void {
+  takingLock(tx, 'lane', `${tenantId}/`); // stands for the lanes that count them
+  takingLock(tx, 'queueTask', ...inLockOrder(claims.map(({ taskId }) => `${tenantId}/${taskId}`)));
+}
+
+function inOrder(claims: readonly { taskId: string }[], found: readonly VerdictRow[]): VerdictRow[] {
+  const byTask = new Map(found.map((row) => [row.taskId, row]));
+  return claims.map(({ taskId }) => {
+    const row = byTask.get(taskId);
+    if (row === undefined) throw new Error(`a statement over claims told nothing of ${taskId}`);
+    return row;
+  });
+}
+
+const verdictOf = (row: VerdictRow, held: 'ok' | 'replayed' | undefined): ClaimVerdict => ({
+  taskId: row.taskId,
+  verdict: held ?? (row.exists ? 'claim_lost' : 'not_found'),
+  state: row.state,
+  currentEpoch: row.currentEpoch,
+  leaseRemainingMs: row.leaseRemainingMs,
+});
+
+function requireOk(verdict: ClaimVerdict | undefined, { taskId, epoch }: { taskId: string; epoch: number }): ClaimVerdict {
+  if (verdict === undefined || verdict.verdict === 'not_found') throw taskNotFound(taskId);
+  if (verdict.verdict === 'claim_lost') {
+    const { currentEpoch, state } = verdict;
+    throw new TaskClaimLost(`Queue task ${taskId} is no longer held under epoch ${epoch}.`, {
+      taskId,
+      epoch,
+      currentEpoch: currentEpoch ?? 0,
+      state: state ?? 'pending',
+    });
+  }
+  return verdict;
+}

@@ -1,0 +1,175 @@
+import { QUEUE_ATTEMPTS_MAX, QUEUE_BACKOFF_MS_MAX, QUEUE_BACKOFF_MS_MIN, QUEUE_TASK_STATES, type Settlement } from '@runplane/contracts';
+import { backOffMs, column, rows, sql, type Sql, type SqlExecutor } from '@runplane/database';
+import { z } from 'zod';
+import { leavePlaces, lockPlaces } from './lane.sql';
+import { moveVersion } from './task.sql';
+
+// Renewing and ending claims of tasks, many in one statement. Each locks first (lanes that count, then tasks by id) and judges the clock afterwards
+// (OWN-2). A claim is current while the task runs under its epoch and its lease has not ended.
+
+const VerdictRow = z.object({
+  taskId: column.text,
+  exists: column.bool,
+  isHeld: column.bool,
+  isBusy: column.bool,
+  state: column.state(QUEUE_TASK_STATES).nullable(),
+  currentEpoch: column.int.nullable(),
+  leaseRemainingMs: column.int.nullable(),
+  queue: column.text.nullable(),
+  isDue: column.bool,
+});
+export type VerdictRow = z.infer<typeof VerdictRow>;
+
+export interface Claim {
+  readonly taskId: string;
+  readonly epoch: number;
+}
+
+/** Prolongs claims. `isHeld: false`: the claim is over or was taken away; one that has ended is not prolonged. */
+export function writeLeases(
+  on: SqlExecutor,
+  { tenantId, claims, leaseMs }: { tenantId: string; claims: readonly Claim[]; leaseMs: number },
+): Promise<VerdictRow[]> {
+  return rows(
+    on,
+    VerdictRow,
+    sql`
+    WITH given AS MATERIALIZED (
+      SELECT g.* FROM unnest(${claims.map(({ taskId }) => taskId)}::text[], ${claims.map(({ epoch }) => epoch)}::int[]) AS g (id, epoch)
+    ), locked AS MATERIALIZED (
+      SELECT t.tenant_id, t.id, t.state, t.owner, t.epoch, t.expires_at FROM runplane.queue_tasks t
+      WHERE t.tenant_id = ${tenantId}::text AND t.id = ANY (SELECT id FROM given) ORDER BY t.id COLLATE "C" FOR NO KEY UPDATE
+    ), judged AS MATERIALIZED (SELECT l.*, runplane.app_now() AS now FROM locked l),
+    held AS MATERIALIZED (
+      SELECT j.tenant_id, j.id, j.now FROM judged j JOIN given g ON g.id = j.id
+      WHERE j.state = 'running' AND j.owner IS NOT NULL AND j.epoch = g.epoch AND j.expires_at > j.now
+    ), renewed AS (
+      UPDATE runplane.queue_tasks t SET expires_at = h.now + ${leaseMs}::int * interval '1 millisecond' FROM held h
+      WHERE t.tenant_id = h.tenant_id AND t.id = h.id RETURNING t.id, runplane.ms_until(t.expires_at, h.now) AS remaining
+    )
+    SELECT g.id AS "taskId", j.id IS NOT NULL AS "exists", r.id IS NOT NULL AS "isHeld", false AS "isBusy", j.state::text AS "state",
+      j.epoch AS "currentEpoch", r.remaining AS "leaseRemainingMs", NULL::text AS "queue", false AS "isDue"
+    FROM given g LEFT JOIN judged j ON j.id = g.id LEFT JOIN renewed r ON r.id = g.id`,
+  );
+}
+
+export interface GivenSettlement extends Claim {
+  readonly outcome: Settlement;
+  readonly failureKind: string | null;
+  readonly failureMessage: string | null;
+  /** Of a released task; null: by the back-off where a failure is told, else at once. */
+  readonly delayMs: number | null;
+}
+
+/** Ends claims with their results. `isBusy`: a limit was set in between, nothing was written for this one; call again. */
+export function settleClaims(
+  on: SqlExecutor,
+  { tenantId, settlements }: { tenantId: string; settlements: readonly GivenSettlement[] },
+): Promise<VerdictRow[]> {
+  const all = <T>(of: (given: GivenSettlement) => T): T[] => settlements.map(of);
+  const given = sql`
+    SELECT ${tenantId}::text AS tenant_id, g.* FROM unnest(
+      ${all(({ taskId }) => taskId)}::text[], ${all(({ epoch }) => epoch)}::int[], ${all(({ outcome }) => outcome)}::text[],
+      ${all(({ failureKind }) => failureKind)}::text[], ${all(({ failureMessage }) => failureMessage)}::text[], ${all(({ delayMs }) => delayMs)}::int[]
+    ) AS g (id, epoch, outcome, failure_kind, failure_message, delay_ms)`;
+  return rows(on, VerdictRow, settlementSql(given, { wait: true, isCurrent: sql`t.expires_at > t.now` }));
+}
+
+export const LEASE_ENDED = 'the lease ended without a word of its holder';
+export const RUNNER_LOST = 'runner-lost';
+
+/** Gives tasks back whose lease has ended, of all tenants: longest ago first. Rows that somebody else has locked are passed over. */
+export function settleEndedLeases(on: SqlExecutor, limit: number): Promise<VerdictRow[]> {
+  const given = sql`
+    SELECT t.tenant_id, t.id, t.epoch, 'released' AS outcome, ${RUNNER_LOST}::text AS failure_kind, ${LEASE_ENDED}::text AS failure_message, NULL::int AS delay_ms
+    FROM runplane.queue_tasks t WHERE t.expires_at <= (SELECT runplane.app_now()) ORDER BY t.expires_at, t.tenant_id, t.id LIMIT ${limit}::int`;
+  return rows(on, VerdictRow, settlementSql(given, { wait: false, isCurrent: sql`t.expires_at <= t.now` }));
+}
+
+/** Waiting times by number of attempts, drawn anew for each call. */
+const backOffs = (): number[] =>
+  Array.from({ length: QUEUE_ATTEMPTS_MAX }, (_, attempt) =>
+    backOffMs(attempt + 1, { baseMs: QUEUE_BACKOFF_MS_MIN, maxMs: QUEUE_BACKOFF_MS_MAX }),
+  );
+
+/**
+ * `given`: rows (tenant_id, id, epoch, outcome, failure_kind, failure_message, delay_ms). A released task waits again and its epoch grows: the old
+ * holder is fenced before the next claim. Told with a failure the try counts, and the last one fails the task; told without, it does not count.
+ */
+function settlementSql(given: Sql, { wait, isCurrent }: { wait: boolean; isCurrent: Sql }): Sql {
+  return sql`
+    WITH given AS MATERIALIZED (${given}),
+    peek AS MATERIALIZED (
+      SELECT t.tenant_id, t.id, t.queue, t.lane, t.places FROM given g JOIN runplane.queue_tasks t ON t.tenant_id = g.tenant_id AND t.id = g.id
+    ), lanes AS MATERIALIZED (${lockPlaces(sql`peek`)}),
+    locked AS MATERIALIZED (
+      SELECT t.tenant_id, t.id, t.queue, t.lane, t.places, t.state, t.owner, t.epoch, t.expires_at, t.attempts, t.max_attempts, t.last_retry_index
+      FROM runplane.queue_tasks t JOIN peek p ON p.tenant_id = t.tenant_id AND p.id = t.id
+      WHERE (SELECT count(*) FROM lanes) >= 0
+      ORDER BY t.tenant_id COLLATE "C", t.id COLLATE "C" FOR NO KEY UPDATE OF t ${wait ? sql`` : sql`SKIP LOCKED`}
+    ), judged AS MATERIALIZED (
+      SELECT l.*, runplane.app_now() AS now, l.places <> p.places AS is_busy
+      FROM locked l JOIN peek p ON p.tenant_id = l.tenant_id AND p.id = l.id
+    ), held AS MATERIALIZED (
+      SELECT t.*, g.outcome, g.failure_kind, g.failure_message,
+        g.outcome = 'released' AND NOT (g.failure_kind IS NOT NULL AND t.attempts >= t.max_attempts) AS comes_again,
+        coalesce(g.delay_ms, CASE WHEN g.failure_kind IS NULL THEN 0 ELSE (${backOffs()}::int[])[least(greatest(t.attempts, 1), ${QUEUE_ATTEMPTS_MAX}::int)] END) AS delay
+      FROM judged t JOIN given g ON g.tenant_id = t.tenant_id AND g.id = t.id
+      WHERE NOT t.is_busy AND t.state = 'running' AND t.owner IS NOT NULL AND t.epoch = g.epoch AND ${isCurrent}
+    ), tried AS (
+      UPDATE runplane.queue_attempts a SET terminal_at = h.now, updated_at = h.now, failure_message = h.failure_message,
+        failure_kind = coalesce(h.failure_kind, CASE h.outcome WHEN 'released' THEN 'released' END),
+        state = (CASE WHEN h.outcome <> 'released' THEN h.outcome WHEN h.failure_kind IS NULL THEN 'cancelled' ELSE 'failed' END)::runplane.queue_attempt_state
+      FROM held h WHERE a.tenant_id = h.tenant_id AND a.task_id = h.id AND a.retry_index = h.last_retry_index
+    ), freed AS (${leavePlaces(sql`held`)}
+    ), ended AS (
+      UPDATE runplane.queue_tasks t SET owner = NULL, expires_at = NULL, places = 0,
+        state = (CASE WHEN h.comes_again THEN 'pending' WHEN h.outcome = 'released' THEN 'failed' ELSE h.outcome END)::runplane.queue_task_state,
+        epoch = t.epoch + h.comes_again::int,
+        attempts = t.attempts - (h.outcome = 'released' AND h.failure_kind IS NULL)::int,
+        ready_at = CASE WHEN h.comes_again THEN h.now + h.delay * interval '1 millisecond' ELSE t.ready_at END,
+        due = h.comes_again AND h.delay = 0,
+        last_error = coalesce(h.failure_kind || coalesce(': ' || h.failure_message, ''), t.last_error),
+        ended_at = CASE WHEN h.comes_again THEN NULL ELSE h.now END, ${moveVersion}
+      FROM held h WHERE t.tenant_id = h.tenant_id AND t.id = h.id
+      RETURNING t.tenant_id, t.id, t.state, t.epoch, t.due
+    )
+    SELECT g.id AS "taskId", j.id IS NOT NULL AS "exists", e.id IS NOT NULL AS "isHeld", coalesce(j.is_busy, false) AS "isBusy",
+      coalesce(e.state, j.state)::text AS "state", coalesce(e.epoch, j.epoch) AS "currentEpoch", NULL::int AS "leaseRemainingMs",
+      CASE WHEN e.id IS NOT NULL THEN j.tenant_id || '/' || j.queue END AS "queue", coalesce(e.due, false) AS "isDue"
+    FROM given g LEFT JOIN judged j ON j.tenant_id = g.tenant_id AND j.id = g.id LEFT JOIN ended e ON e.tenant_id = g.tenant_id AND e.id = g.id`;
+}
+
+const ReplayRow = z.object({ taskId: column.text, epoch: column.int, state: column.text, failureKind: column.text.nullable() });
+
+/** How attempts ended that were made under these claims. */
+export function findEndedAttempts(
+  on: SqlExecutor,
+  { tenantId, claims }: { tenantId: string; claims: readonly Claim[] },
+): Promise<z.infer<typeof ReplayRow>[]> {
+  return rows(
+    on,
+    ReplayRow,
+    sql`SELECT a.task_id AS "taskId", a.epoch AS "epoch", a.state::text AS "state", a.failure_kind AS "failureKind"
+        FROM unnest(${claims.map(({ taskId }) => taskId)}::text[], ${claims.map(({ epoch }) => epoch)}::int[]) AS g (id, epoch)
+        JOIN runplane.queue_attempts a ON a.tenant_id = ${tenantId}::text AND a.task_id = g.id AND a.epoch = g.epoch AND a.terminal_at IS NOT NULL`,
+  );
+}
+
+const ReadyRow = z.object({ tenantId: column.text, queue: column.text });
+
+/** Marks pending tasks whose time has come as claimable, of all tenants. Rows that somebody else has locked are passed over. */
+export function writeDue(on: SqlExecutor, limit: number): Promise<{ tenantId: string; queue: string }[]> {
+  return rows(
+    on,
+    ReadyRow,
+    sql`WITH l AS MATERIALIZED (
+          SELECT t.tenant_id, t.id FROM runplane.queue_tasks t
+          WHERE t.state = 'pending' AND NOT t.due AND t.ready_at <= (SELECT runplane.app_now())
+          ORDER BY t.ready_at, t.tenant_id, t.id LIMIT ${limit}::int FOR NO KEY UPDATE SKIP LOCKED
+        )
+        UPDATE runplane.queue_tasks t SET due = true FROM l
+        WHERE t.tenant_id = l.tenant_id AND t.id = l.id AND t.state = 'pending' AND t.ready_at <= (SELECT runplane.app_now())
+        RETURNING t.tenant_id AS "tenantId", t.queue AS "queue"`,
+  );
+}

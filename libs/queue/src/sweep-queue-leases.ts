@@ -1,0 +1,26 @@
+import type { Db } from '@runplane/database';
+import { settleEndedLeases } from './settle.sql';
+import { announceQueue } from './streams';
+
+/** Of one pass. */
+const ROWS_MAX = 200;
+
+/**
+ * Takes tasks back whose lease has ended without a word of their holder: the attempt fails as `runner-lost`; the task waits for its back-off and may be
+ * claimed again, or fails where that was the last try. The epoch grows: the old holder is fenced.
+ *
+ * Locks     lanes that count the tasks → tasks, SKIP LOCKED → attempts. One bounded statement.   Returns: how many were taken back.
+ * Keeps     OWN-1, OWN-2.
+ */
+export async function sweepQueueLeasesOnce(
+  db: Db,
+  { limit = ROWS_MAX }: { limit?: number | undefined } = {},
+): Promise<{ changed: number }> {
+  const found = await settleEndedLeases(db.sql, limit);
+  const taken = found.filter(({ isHeld }) => isHeld);
+  for (const row of taken) {
+    const place = row.queue?.indexOf('/') ?? -1; // a tenant's name has no slash
+    if (row.queue !== null && place > 0) announceQueue(db, row.queue.slice(0, place), row.queue.slice(place + 1)); // a place in its lane is free
+  }
+  return { changed: taken.length };
+}

@@ -1,0 +1,291 @@
+import {
+  QUEUE_ATTEMPT_STATES,
+  QUEUE_TASK_STATES,
+  sessionPathOf,
+  type JsonObject,
+  type QueueAttemptRef,
+  type QueueTask,
+  type QueueTaskState,
+} from '@runplane/contracts';
+import { column, maybeRow, rows, sql, takingLock, type Sql, type SqlExecutor, type Tx } from '@runplane/database';
+import { feedTx } from '@runplane/outbox';
+import { z } from 'zod';
+
+/** A queue task's key. */
+export interface TaskKey {
+  readonly tenantId: string;
+  readonly taskId: string;
+}
+
+// The newest attempt comes with its task: read by the key that the task names, never searched for.
+const Latest = z.object({
+  latestIndex: column.int.nullable(),
+  latestState: column.state(QUEUE_ATTEMPT_STATES).nullable(),
+  latestRunId: column.text.nullable(),
+  latestCommandId: column.text.nullable(),
+  latestJobId: column.text.nullable(),
+  latestSessionId: column.text.nullable(),
+  latestFailureKind: column.text.nullable(),
+  latestFailureMessage: column.text.nullable(),
+});
+
+export const SummaryRow = z
+  .object({
+    id: column.text,
+    projectId: column.text,
+    queue: column.text,
+    lane: column.text,
+    title: column.text,
+    priority: column.int,
+    state: column.state(QUEUE_TASK_STATES),
+    version: column.int8,
+    changedTx: column.bigint,
+    backendProfile: column.text.nullable(),
+    sessionId: column.text.nullable(),
+    metadata: column.jsonObject,
+    holder: column.text.nullable(),
+    leaseRemainingMs: column.int.nullable(),
+    attempts: column.int,
+    maxAttempts: column.int,
+    attemptId: column.text.nullable(),
+    lastError: column.text.nullable(),
+    runAt: column.time.nullable(),
+    readyInMs: column.int.nullable(),
+    createdAt: column.time,
+    updatedAt: column.time,
+    endedAt: column.time.nullable(),
+    cancelledAt: column.time.nullable(),
+    cancelReason: column.text.nullable(),
+  })
+  .extend(Latest.shape);
+export type SummaryRow = z.infer<typeof SummaryRow>;
+
+export const TaskRow = SummaryRow.extend({
+  tenantId: column.text,
+  epoch: column.int,
+  places: column.int,
+  lastRetryIndex: column.int,
+  providerId: column.text.nullable(),
+  workspaceRef: column.jsonObject.nullable(),
+  sessionRef: column.jsonObject.nullable(),
+  executionPolicy: column.jsonObject.nullable(),
+  resourceBundleRef: column.jsonObject.nullable(),
+  payload: column.jsonObject,
+  payloadHash: column.text,
+  references: column.json.pipe(z.array(z.custom<JsonObject>())),
+  idempotencyKey: column.text.nullable(),
+});
+export type TaskRow = z.infer<typeof TaskRow>;
+
+/** Needs `t`, a task, `a`, its newest attempt or nothing, and `now`. */
+export const summaryColumns = (now: Sql): Sql => sql`
+  t.id AS "id", t.project_id AS "projectId", t.queue AS "queue", t.lane AS "lane", t.title AS "title", t.priority AS "priority", t.state::text AS "state",
+  t.version::text AS "version", t.changed_tx::text AS "changedTx", t.backend_profile AS "backendProfile", t.session_id AS "sessionId",
+  t.metadata::text AS "metadata", t.owner AS "holder", runplane.ms_until(t.expires_at, ${now}) AS "leaseRemainingMs", t.attempts AS "attempts",
+  t.max_attempts AS "maxAttempts", t.attempt_id AS "attemptId", t.last_error AS "lastError", runplane.wire_time(t.run_at) AS "runAt",
+  CASE WHEN t.state = 'pending' AND NOT t.due THEN greatest(runplane.ms_until(t.ready_at, ${now}), 0) END AS "readyInMs",
+  runplane.wire_time(t.created_at) AS "createdAt", runplane.wire_time(t.updated_at) AS "updatedAt", runplane.wire_time(t.ended_at) AS "endedAt",
+  runplane.wire_time(t.cancelled_at) AS "cancelledAt", t.cancel_reason AS "cancelReason",
+  a.retry_index AS "latestIndex", a.state::text AS "latestState", a.run_id AS "latestRunId", a.command_id AS "latestCommandId",
+  a.runner_job_id AS "latestJobId", a.session_id AS "latestSessionId", a.failure_kind AS "latestFailureKind", a.failure_message AS "latestFailureMessage"`;
+
+const COLUMNS = sql`${summaryColumns(sql`c.now`)}, t.tenant_id AS "tenantId", t.epoch AS "epoch", t.places::int AS "places",
+  t.last_retry_index AS "lastRetryIndex", t.provider_id AS "providerId", t.workspace_ref::text AS "workspaceRef", t.session_ref::text AS "sessionRef",
+  t.execution_policy::text AS "executionPolicy", t.resource_bundle_ref::text AS "resourceBundleRef", t.payload::text AS "payload",
+  t.payload_hash AS "payloadHash", t.task_references::text AS "references", t.idempotency_key AS "idempotencyKey"`;
+
+/** The newest attempt of each task `t`. */
+export const latestAttempt = sql`LEFT JOIN LATERAL (
+    SELECT x.* FROM runplane.queue_attempts x WHERE x.tenant_id = t.tenant_id AND x.task_id = t.id AND x.attempt_id = t.attempt_id
+    ORDER BY x.retry_index DESC LIMIT 1
+  ) a ON true`;
+
+export function toAttemptRef(row: SummaryRow): QueueAttemptRef | null {
+  if (row.attemptId === null || row.latestIndex === null || row.latestState === null) return null;
+  return {
+    attemptId: row.attemptId,
+    retryIndex: row.latestIndex,
+    state: row.latestState,
+    runId: row.latestRunId,
+    commandId: row.latestCommandId,
+    runnerJobId: row.latestJobId,
+    sessionId: row.latestSessionId,
+    sessionPath: row.latestSessionId === null ? null : sessionPathOf(row.latestSessionId),
+    failure: row.latestFailureKind === null ? null : { kind: row.latestFailureKind, message: row.latestFailureMessage },
+  };
+}
+
+export function toTask(row: TaskRow): QueueTask {
+  const { places: _, lastRetryIndex: __, changedTx: ___, attemptId: ____, ...task } = row;
+  return {
+    ...withoutLatest(task),
+    sessionPath: row.sessionId === null ? null : sessionPathOf(row.sessionId),
+    latestAttempt: toAttemptRef(row),
+  };
+}
+
+type LatestColumn = keyof z.infer<typeof Latest>;
+
+/** The task without the columns of its newest attempt, which goes out as `latestAttempt`. */
+export function withoutLatest<T extends z.infer<typeof Latest>>(row: T): Omit<T, LatestColumn> {
+  const {
+    latestIndex: _a,
+    latestState: _b,
+    latestRunId: _c,
+    latestCommandId: _d,
+    latestJobId: _e,
+    latestSessionId: _f,
+    latestFailureKind: _g,
+    latestFailureMessage: _h,
+    ...rest
+  } = row;
+  return rest;
+}
+
+/** Reads a task without a lock. */
+export function findTask(on: SqlExecutor, { tenantId, taskId }: TaskKey): Promise<TaskRow | undefined> {
+  return maybeRow(
+    on,
+    TaskRow,
+    sql`WITH c AS MATERIALIZED (SELECT runplane.app_now() AS now)
+        SELECT ${COLUMNS} FROM c, runplane.queue_tasks t ${latestAttempt} WHERE t.tenant_id = ${tenantId}::text AND t.id = ${taskId}::text`,
+  );
+}
+
+/** Locks a task until the end of the transaction, and reads it by the clock after the lock. Lanes whose counts will change are locked before. */
+export async function lockTask(tx: Tx, { tenantId, taskId }: TaskKey): Promise<TaskRow | undefined> {
+  takingLock(tx, 'queueTask', `${tenantId}/${taskId}`);
+  const locked = await rows(
+    tx,
+    z.object({ done: column.int }),
+    sql`SELECT 1 AS "done" FROM runplane.queue_tasks WHERE tenant_id = ${tenantId}::text AND id = ${taskId}::text FOR NO KEY UPDATE`,
+  );
+  return locked.length === 0 ? undefined : findTask(tx, { tenantId, taskId }); // a second statement sees what the wait was for, attempts too
+}
+
+/** Every change of a task that a reader should see: the one place where version and place in the list of changes move. */
+export const moveVersion = sql`version = t.version + 1, changed_tx = greatest(t.changed_tx, ${feedTx}), updated_at = runplane.app_now()`;
+
+/** Changes a locked task; `set` begins a SET list. */
+export async function writeTask(tx: Tx, { tenantId, taskId }: TaskKey, set: Sql): Promise<void> {
+  const written = await rows(
+    tx,
+    z.object({ done: column.int }),
+    sql`UPDATE runplane.queue_tasks t SET ${set}, ${moveVersion} WHERE t.tenant_id = ${tenantId}::text AND t.id = ${taskId}::text RETURNING 1 AS "done"`,
+  );
+  if (written.length !== 1) throw new Error(`queue task ${taskId}, which is locked, was not written`);
+}
+
+/** The SET list of a task's end, or of its going on in another way: nobody holds it any more. */
+export function endedSet(state: QueueTaskState, { lastError }: { lastError: string | null }): Sql {
+  return sql`state = ${state}::text::runplane.queue_task_state, owner = NULL, expires_at = NULL, places = 0, ended_at = runplane.app_now(),
+    last_error = coalesce(${lastError}::text, t.last_error)`;
+}
+
+export interface NewTask {
+  readonly id: string;
+  readonly projectId: string;
+  readonly queue: string;
+  readonly lane: string;
+  readonly title: string;
+  readonly priority: number;
+  readonly backendProfile: string | null;
+  readonly providerId: string | null;
+  readonly workspaceRef: JsonObject | null;
+  readonly sessionRef: JsonObject | null;
+  readonly sessionId: string | null;
+  readonly executionPolicy: JsonObject | null;
+  readonly resourceBundleRef: JsonObject | null;
+  /** JSON text, normalized. */
+  readonly payload: string;
+  readonly payloadHash: string;
+  readonly hashVersion: number;
+  readonly references: readonly JsonObject[];
+  readonly metadata: JsonObject;
+  readonly idempotencyKey: string | null;
+  readonly runAt: string | null;
+  readonly maxAttempts: number;
+}
+
+const InsertedRow = z.object({ tenants: column.int, id: column.text.nullable(), due: column.bool.nullable() });
+
+/**
+ * Inserts tasks, and the lanes that are new. A task whose key is taken, also by a twin that commits while this waits, is left out of `made`:
+ * read it by its key then. `tenantExists: false`: nothing is written.
+ *
+ * Keys and lanes are inserted in their order, so that two calls cannot wait for each other in a circle.
+ */
+export async function insertTasks(
+  on: SqlExecutor,
+  tenantId: string,
+  tasks: readonly NewTask[],
+): Promise<{ tenantExists: boolean; made: ReadonlyMap<string, { due: boolean }> }> {
+  const all = <T>(of: (task: NewTask) => T): T[] => tasks.map(of);
+  const json = (value: unknown): string | null => (value === null ? null : JSON.stringify(value));
+  const found = await rows(
+    on,
+    InsertedRow,
+    sql`
+    WITH tenant AS MATERIALIZED (SELECT id, runplane.app_now() AS now FROM runplane.tenants WHERE id = ${tenantId}::text),
+    given AS MATERIALIZED (
+      SELECT * FROM unnest(
+        ${all(({ id }) => id)}::text[], ${all(({ projectId }) => projectId)}::text[], ${all(({ queue }) => queue)}::text[], ${all(({ lane }) => lane)}::text[],
+        ${all(({ title }) => title)}::text[], ${all(({ priority }) => priority)}::int[], ${all((task) => task.backendProfile)}::text[],
+        ${all((task) => task.providerId)}::text[], ${all((task) => json(task.workspaceRef))}::text[], ${all((task) => json(task.sessionRef))}::text[],
+        ${all((task) => task.sessionId)}::text[], ${all((task) => json(task.executionPolicy))}::text[], ${all((task) => json(task.resourceBundleRef))}::text[],
+        ${all((task) => task.payload)}::text[], ${all((task) => task.payloadHash)}::text[], ${all((task) => task.hashVersion)}::int[],
+        ${all((task) => json(task.references))}::text[], ${all((task) => json(task.metadata))}::text[], ${all((task) => task.idempotencyKey)}::text[],
+        ${all((task) => task.runAt)}::text[], ${all((task) => task.maxAttempts)}::int[]
+      ) WITH ORDINALITY AS g (id, project_id, queue, lane, title, priority, backend_profile, provider_id, workspace_ref, session_ref, session_id,
+        execution_policy, resource_bundle_ref, payload, payload_hash, hash_version, task_references, metadata, idempotency_key, run_at, max_attempts, place)
+    ), made AS (
+      INSERT INTO runplane.queue_tasks (tenant_id, id, project_id, queue, lane, title, priority, backend_profile, provider_id, workspace_ref, session_ref,
+        session_id, execution_policy, resource_bundle_ref, payload, payload_hash, hash_version, task_references, metadata, idempotency_key, run_at,
+        ready_at, due, max_attempts, changed_tx)
+      SELECT tenant.id, g.id, g.project_id, g.queue, g.lane, g.title, g.priority, g.backend_profile, g.provider_id, g.workspace_ref::jsonb, g.session_ref::jsonb,
+        g.session_id, g.execution_policy::jsonb, g.resource_bundle_ref::jsonb, g.payload::json, g.payload_hash, g.hash_version::smallint,
+        g.task_references::jsonb, g.metadata::jsonb, g.idempotency_key, g.run_at::timestamptz, coalesce(g.run_at::timestamptz, tenant.now),
+        coalesce(g.run_at::timestamptz <= tenant.now, true), g.max_attempts, ${feedTx}
+      FROM given g, tenant
+      ORDER BY g.project_id COLLATE "C", g.idempotency_key COLLATE "C", g.place
+      ON CONFLICT (tenant_id, project_id, idempotency_key) WHERE idempotency_key IS NOT NULL DO NOTHING
+      RETURNING id, due
+    ), lanes AS (
+      INSERT INTO runplane.queue_lanes (tenant_id, queue, lane)
+      SELECT DISTINCT tenant.id, g.queue, g.lane FROM given g, tenant
+      WHERE NOT EXISTS (SELECT FROM runplane.queue_lanes l WHERE l.tenant_id = tenant.id AND l.queue = g.queue AND l.lane = g.lane)
+      ORDER BY 1, 2, 3
+      ON CONFLICT DO NOTHING
+    )
+    SELECT (SELECT count(*) FROM tenant)::int AS "tenants", made.id AS "id", made.due AS "due" FROM (SELECT) one LEFT JOIN made ON true`,
+  );
+  const made = found.flatMap(({ id, due }): [string, { due: boolean }][] => (id === null ? [] : [[id, { due: due === true }]]));
+  return { tenantExists: found[0]?.tenants === 1, made: new Map(made) };
+}
+
+const KeyedRow = z.object({
+  projectId: column.text,
+  idempotencyKey: column.text,
+  id: column.text,
+  payloadHash: column.text,
+  state: column.state(QUEUE_TASK_STATES),
+  version: column.int8,
+});
+export type KeyedTask = z.infer<typeof KeyedRow>;
+
+/** Tasks by project and key. */
+export function findTasksByKey(
+  on: SqlExecutor,
+  tenantId: string,
+  keys: readonly { readonly projectId: string; readonly idempotencyKey: string }[],
+): Promise<KeyedTask[]> {
+  return rows(
+    on,
+    KeyedRow,
+    sql`SELECT t.project_id AS "projectId", t.idempotency_key AS "idempotencyKey", t.id AS "id", t.payload_hash AS "payloadHash", t.state::text AS "state",
+          t.version::text AS "version"
+        FROM unnest(${keys.map(({ projectId }) => projectId)}::text[], ${keys.map(({ idempotencyKey }) => idempotencyKey)}::text[]) AS g (project_id, key)
+        JOIN runplane.queue_tasks t ON t.tenant_id = ${tenantId}::text AND t.project_id = g.project_id AND t.idempotency_key = g.key
+        WHERE t.idempotency_key IS NOT NULL`,
+  );
+}
