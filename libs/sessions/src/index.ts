@@ -1,12 +1,23 @@
 // The door of libs/sessions: the control record of sessions, lists, read marks and storage; their log, its lease and its views.
 
+export { acceptSubmission, type AcceptSubmissionInput } from './accept-submission';
 export { appendAsServer, type ServerAppend } from './append-as-server';
 export { LEASELESS_EVENT_TYPES } from './append-permission';
 export { appendSessionEvents } from './append-session-events';
 export { createSession, getSessionLog } from './create-session';
+export { endSubmission, type EndSubmissionInput } from './end-submission';
+export { importSubmissions } from './import-submissions';
 export { listSessionChanges, type ListSessionChanges } from './list-session-changes';
 export { listSessions, type ListSessions } from './list-sessions';
 export { markSessionRead, markSessionsRead } from './mark-sessions-read';
+export {
+  countUnfinishedSubmissions,
+  getSubmission,
+  getSubmissionReceipt,
+  listUnfinishedSubmissions,
+  type ListUnfinishedSubmissions,
+  type SubmissionKey,
+} from './read-submissions';
 export { rebuildAllSessions, type RebuiltAll } from './rebuild/rebuild-all-sessions';
 export { rebuildSession, type RebuildOptions, type RebuildSteps, type RebuiltSession } from './rebuild/rebuild-session';
 export { countStaleSessions, rebuildStaleOnce, type RebuildReport, type StalePlaces } from './rebuild/rebuild-stale-once';

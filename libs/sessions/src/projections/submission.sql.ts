@@ -87,6 +87,7 @@ function updateMoved(moved: readonly KnownSubmission[]): Sql {
         ${moved.map((m) => textOf(m.ended?.sequence ?? null))}::text[]) AS m (operation_id, state, place, last_error, ended_ms, ended_sequence)
       LEFT JOIN submission_head h ON h.operation_id = m.operation_id
     WHERE s.tenant_id = d.tenant_id AND s.session_id = d.session_id AND s.operation_id = m.operation_id
+    RETURNING s.operation_id
   )`;
 }
 
@@ -116,16 +117,19 @@ function findNext(changed: readonly string[], queued: KnownSubmission | undefine
   )`;
 }
 
+/** Parts that nobody reads run in any order: the head row is read before it changes, by whoever has to be done first. */
+const behindMoved = sql`(SELECT count(*) FROM submission_moved) >= 0`;
+
 const moveHead = sql`submission_head_moved AS (
     UPDATE runplane.submission_heads t SET operation_id = n.operation_id, kind = n.kind, place = n.place, state = 'waiting', owner = NULL, expires_at = NULL,
       epoch = greatest(t.epoch, n.claim_epoch) + 1, attempts = 0, ready_at = d.now, last_error = NULL
     FROM d CROSS JOIN submission_next n
-    WHERE t.tenant_id = d.tenant_id AND t.session_id = d.session_id AND t.operation_id <> n.operation_id
+    WHERE t.tenant_id = d.tenant_id AND t.session_id = d.session_id AND t.operation_id <> n.operation_id AND ${behindMoved}
   )`;
 
 const removeHead = sql`submission_head_gone AS (
     DELETE FROM runplane.submission_heads t USING d
-    WHERE t.tenant_id = d.tenant_id AND t.session_id = d.session_id AND NOT EXISTS (SELECT FROM submission_next)
+    WHERE t.tenant_id = d.tenant_id AND t.session_id = d.session_id AND NOT EXISTS (SELECT FROM submission_next) AND ${behindMoved}
   )`;
 
 /** Under the lock of the session's head nobody else makes one. */

@@ -1,4 +1,4 @@
-import type { JsonObject, SessionLogEvent } from '@runplane/contracts';
+import { TURN_SUBMISSION_KINDS, type JsonObject, type SessionLogEvent } from '@runplane/contracts';
 import {
   column,
   joinSql,
@@ -142,7 +142,7 @@ const HeadRow = z.object({
 });
 export type LogHead = z.infer<typeof HeadRow>;
 
-const HEAD = sql`header::text AS "header", incarnation AS "incarnation", last_sequence::text AS "lastSequence", deleted_at IS NOT NULL AS "deleted"`;
+const HEAD = sql`header::text AS "header", incarnation AS "incarnation", last_sequence::text AS "lastSequence", deleted_at IS NOT NULL AND NOT copying AS "deleted"`;
 
 export function findLogHead(on: SqlExecutor, { tenantId, sessionId }: SessionKey): Promise<LogHead | undefined> {
   return maybeRow(
@@ -162,7 +162,10 @@ export function lockLogHead(tx: Tx, { tenantId, sessionId }: SessionKey): Promis
   );
 }
 
-/** Writes what the head keeps of the fold, and by which rules; 1 where it was not so. */
+/**
+ * Writes what the head keeps of the fold, and by which rules; 1 where it was not so. Unfinished submissions are counted where they stand by now:
+ * those that no event tells of are among them.
+ */
 export async function writeFoldedHead(
   tx: Tx,
   { tenantId, sessionId }: SessionKey,
@@ -179,7 +182,10 @@ export async function writeFoldedHead(
           SET snapshot = ${head.snapshot === null ? null : JSON.stringify(head.snapshot)}::json, driver_state = ${head.driverState}::runplane.driver_state,
             needs_recovery = ${head.needsRecovery}::bool, window_id = ${head.windowId}::text, open_submissions = n.open,
             open_turn_submissions = n.turns, views_version = ${viewsVersion}::int
-          FROM (SELECT ${head.openSubmissions}::int AS open, ${head.openTurnSubmissions}::int AS turns) n
+          FROM (
+            SELECT count(*)::int AS open, count(*) FILTER (WHERE kind = ANY (${[...TURN_SUBMISSION_KINDS]}::text[]))::int AS turns FROM runplane.submissions
+            WHERE tenant_id = ${tenantId}::text AND session_id = ${sessionId}::text AND state = 'pending'
+          ) n
           WHERE h.tenant_id = ${tenantId}::text AND h.session_id = ${sessionId}::text
           RETURNING h.snapshot::text AS snapshot, h.driver_state, h.needs_recovery, h.window_id, h.open_submissions, h.open_turn_submissions
         )

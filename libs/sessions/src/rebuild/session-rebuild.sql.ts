@@ -68,7 +68,7 @@ export async function requestRebuilds(
     sql`INSERT INTO runplane.session_rebuilds AS r (tenant_id, session_id)
         SELECT h.tenant_id, h.session_id
         FROM unnest(${keys.map(({ tenantId }) => tenantId)}::text[], ${keys.map(({ sessionId }) => sessionId)}::text[]) k (tenant_id, session_id)
-        JOIN runplane.session_heads h ON h.tenant_id = k.tenant_id AND h.session_id = k.session_id AND h.deleted_at IS NULL
+        JOIN runplane.session_heads h ON h.tenant_id = k.tenant_id AND h.session_id = k.session_id AND (h.deleted_at IS NULL OR h.copying)
         ORDER BY h.tenant_id COLLATE "C", h.session_id COLLATE "C"
         ON CONFLICT (tenant_id, session_id) DO UPDATE SET ${AGAIN} WHERE ${anew}
         RETURNING 1 AS "done"`,

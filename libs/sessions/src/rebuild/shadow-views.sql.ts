@@ -60,14 +60,10 @@ export const VIEW_TABLES: readonly ViewTable[] = [
     key: ['operation_id'],
     columns: [
       ...['submission_id', 'kind', 'state', 'payload', 'source', 'content_hash', 'hash_version', 'expected_revision', 'accepted_sequence'],
-      ...['accepted_tx', 'accepted_position', 'place', 'from_event', 'created_at', 'ended_at', 'ended_sequence'],
+      ...['place', 'last_error', 'from_event', 'created_at', 'ended_at', 'ended_sequence'],
     ],
     // Claims are the queue's business: no event tells of them.
-    kept: {
-      attempts: 'o.attempts',
-      claim_epoch: 'o.claim_epoch',
-      last_error: `CASE WHEN s.state = 'pending' THEN o.last_error ELSE s.last_error END`,
-    },
+    kept: { attempts: 'o.attempts', claim_epoch: 'o.claim_epoch' },
     foreign: 'NOT from_event',
   },
   { table: 'session_views', key: ['key'], columns: ['version', 'sequence', 'applied_sequence', 'stale_reason', 'value'] },
