@@ -42,7 +42,12 @@ test('without a lease only some types come in', async () => {
   await create('s4');
   await expect(append('s4', { events: [said('x')] })).rejects.toEqual(coded('lease_required', { type: 'user/message' }));
   await expect(append('s4', { events: [{ type: 'session/deleted', data: {} }], epoch: 1 })).rejects.toEqual(coded('reserved_event_type'));
-  await append('s4', { events: [{ type: 'metrics/tokens', data: { n: 1 } }, { type: 'channel/other', data: {} }] });
+  await append('s4', {
+    events: [
+      { type: 'metrics/tokens', data: { n: 1 } },
+      { type: 'channel/other', data: {} },
+    ],
+  });
   await expect(append('s4', { epoch: 1, events: [said('x')] })).rejects.toEqual(coded('session_lease_lost', { reason: 'none' }));
 });
 
@@ -56,7 +61,9 @@ test('a lease goes from hand to hand with a growing epoch', async () => {
   expect(await releaseSessionLease(t.db, { ...key('s5'), owner: 'a', epoch: 1 })).toEqual({ released: false });
   await expect(append('s5', { epoch: 1, events: [] })).rejects.toEqual(coded('session_lease_lost', { reason: 'expired' }));
   expect((await acquireSessionLease(t.db, { ...key('s5'), owner: 'a' })).epoch).toBe(2);
-  await t.db.sql.query(sql`UPDATE runplane.session_heads SET lease_expires_at = runplane.app_now() WHERE session_id = 's5' RETURNING 1 AS n`);
+  await t.db.sql.query(
+    sql`UPDATE runplane.session_heads SET lease_expires_at = runplane.app_now() WHERE session_id = 's5' RETURNING 1 AS n`,
+  );
   await expect(append('s5', { epoch: 2, events: [said('x')] })).rejects.toEqual(coded('session_lease_lost', { reason: 'expired' }));
   expect((await acquireSessionLease(t.db, { ...key('s5'), owner: 'b' })).epoch).toBe(3);
   await expect(renewSessionLease(t.db, { ...key('s5'), owner: 'a', epoch: 2 })).rejects.toEqual(
@@ -91,7 +98,9 @@ test('the server appends in a transaction, for a run, without a lease', async ()
     appendAsServer(tx, key('s8'), { events: [said('a'), said('b')], runId: 'run_1', commandId: 'cmd_1' }),
   );
   expect(answer.lastSequence).toBe(1);
-  const [row] = await t.db.sql.query(sql`SELECT count(*)::int AS n FROM runplane.session_events WHERE session_id = 's8' AND run_id = 'run_1'`);
+  const [row] = await t.db.sql.query(
+    sql`SELECT count(*)::int AS n FROM runplane.session_events WHERE session_id = 's8' AND run_id = 'run_1'`,
+  );
   expect(row).toEqual({ n: 2 });
 });
 

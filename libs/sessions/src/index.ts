@@ -8,6 +8,7 @@ export { createSession, getSessionLog } from './create-session';
 export { endSubmission, type EndSubmissionInput } from './end-submission';
 export { importSubmissions } from './import-submissions';
 export { listSessionChanges, type ListSessionChanges } from './list-session-changes';
+export { listSessionLogs, type ListSessionLogs } from './list-session-logs';
 export { listSessions, type ListSessions } from './list-sessions';
 export { markSessionRead, markSessionsRead } from './mark-sessions-read';
 export {
@@ -59,7 +60,15 @@ export {
 } from './session.sql';
 export { lockHead, type HeadRow } from './session-head.sql';
 export { acquireSessionLease, releaseSessionLease, renewSessionLease, revokeSessionLease } from './session-lease';
-export { sessionStream } from './session-event.sql';
+export {
+  loadSession,
+  readSessionEvents,
+  readSessionLines,
+  streamSessionEvents,
+  waitForSessionEvents,
+  type LoadedSession,
+} from './read-session-events';
+export { sessionProbe, sessionStream } from './session-event.sql';
 export { openSessionWriter, type SessionWriter, type SessionWriterOptions } from './session-writer';
 export { createSessions } from './sessions';
 export { upsertSession } from './upsert-session';

@@ -3,8 +3,8 @@ import {
   column,
   emptySql,
   joinSql,
-  maybeRow,
   rawSql,
+  rows,
   sql,
   takingLock,
   type Sql,
@@ -105,12 +105,27 @@ export async function lockHead(tx: Tx, key: SessionKey): Promise<HeadRow | undef
   return head;
 }
 
-/** Whether a head is there, by a statement that always answers: the header of a deleted session is told too. */
-export function findHeadTimes(on: SqlExecutor, key: SessionKey): Promise<{ lastSequence: number; deletedAt: string | null } | undefined> {
-  return maybeRow(
+const ListedHead = HeadRow.pick({ header: true, lastSequence: true, createdAt: true, updatedAt: true }).extend({ sessionId: column.text });
+export type ListedHead = z.infer<typeof ListedHead>;
+
+/** Heads of a tenant's sessions, newest first, behind a place in this order; deleted ones are left out. */
+export function listHeads(
+  on: SqlExecutor,
+  tenantId: string,
+  after: { createdAt: string; sessionId: string } | undefined,
+  limit: number,
+): Promise<ListedHead[]> {
+  const behind =
+    after === undefined
+      ? emptySql
+      : sql`AND created_at <= ${after.createdAt}::timestamptz AND (created_at < ${after.createdAt}::timestamptz OR session_id > ${after.sessionId}::text)`;
+  return rows(
     on,
-    HeadRow.pick({ lastSequence: true, deletedAt: true }),
-    sql`SELECT last_sequence::text AS "lastSequence", runplane.wire_time(deleted_at) AS "deletedAt" FROM runplane.session_heads WHERE ${ofSession(key)}`,
+    ListedHead,
+    sql`SELECT session_id AS "sessionId", header::text AS "header", last_sequence::text AS "lastSequence", runplane.wire_time(created_at) AS "createdAt",
+          runplane.wire_time(updated_at) AS "updatedAt"
+        FROM runplane.session_heads WHERE tenant_id = ${tenantId}::text AND deleted_at IS NULL ${behind}
+        ORDER BY session_heads.created_at DESC, session_heads.session_id LIMIT ${limit}::int`,
   );
 }
 

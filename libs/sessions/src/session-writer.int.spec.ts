@@ -1,6 +1,5 @@
 import { ensureTenant, sql } from '@runplane/database';
 import { useDatabase } from '@runplane/database/testing';
-import type { SqlExecutor } from '@runplane/database';
 import { appendSessionEvents } from './append-session-events';
 import { acquireSessionLease, revokeSessionLease } from './session-lease';
 import { openSessionWriter } from './session-writer';
@@ -20,7 +19,7 @@ const noise = (id: string) => appendSessionEvents(t.db, { ...key(id), events: [{
 
 /** Counts the statements of some work on the store's pool. */
 async function statementsOf(work: () => Promise<unknown>): Promise<number> {
-  const query = jest.spyOn(t.db.sql as SqlExecutor, 'query');
+  const query = jest.spyOn(t.db.sql, 'query');
   try {
     await work();
     return query.mock.calls.filter(([statement]) => !statement.text.includes('pg_notify')).length;
@@ -63,7 +62,7 @@ test('a writer whose lease is taken stops, and says so', async () => {
 });
 
 test('a writer that cannot renew stops at its own deadline', async () => {
-  const renewal = jest.spyOn(t.db.lane as SqlExecutor, 'query').mockRejectedValue(new Error('no answer'));
+  const renewal = jest.spyOn(t.db.lane, 'query').mockRejectedValue(new Error('no answer'));
   const errors = jest.spyOn(t.db.options, 'onError').mockImplementation(() => undefined);
   const writer = await aWriter('w4', { leaseMs: 1_000 });
   const lost = new Promise((resolve) => writer.signal.addEventListener('abort', resolve));
@@ -76,7 +75,7 @@ test('a writer that cannot renew stops at its own deadline', async () => {
 
 test('a writer renews in time', async () => {
   const writer = await aWriter('w5', { leaseMs: 1_000 });
-  const renewal = jest.spyOn(t.db.lane as SqlExecutor, 'query');
+  const renewal = jest.spyOn(t.db.lane, 'query');
   await new Promise<void>((resolve) => {
     const look = setInterval(() => {
       if (renewal.mock.calls.length >= 4) {
@@ -93,7 +92,7 @@ test('a writer renews in time', async () => {
 
 test('an append whose answer was lost is found again, not written twice', async () => {
   const writer = await aWriter('w6');
-  const on = t.db.sql as SqlExecutor;
+  const on = t.db.sql;
   const real = on.query.bind(on);
   const query = jest.spyOn(on, 'query').mockImplementationOnce(async (statement) => {
     await real(statement);
