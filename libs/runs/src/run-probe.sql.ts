@@ -1,6 +1,6 @@
 import { column, rows, sql, type Db, type Sql, type StreamProbe } from '@runplane/database';
 import { feedProbe } from '@runplane/outbox';
-import { sessionProbe } from '@runplane/sessions';
+import { requestProbes, sessionProbe } from '@runplane/sessions';
 import { z } from 'zod';
 
 /** What the hub asks while somebody waits for runs: where each stands, in one statement. */
@@ -39,7 +39,10 @@ const dispatchProbe: StreamProbe = {
   },
 };
 
-/** Tells a store's hub how to look after runs, their commands, session logs, the feed and due dispatches. Once per Db, before anybody waits. */
+/**
+ * Tells a store's hub how to look after runs, their commands, session logs, the feed, due dispatches and what is asked of people. Once per Db,
+ * before anybody waits.
+ */
 export function registerRunProbes(db: Db): void {
-  for (const probe of [runProbe, commandProbe, sessionProbe, feedProbe, dispatchProbe]) db.hub.addProbe(probe);
+  for (const probe of [runProbe, commandProbe, sessionProbe, feedProbe, dispatchProbe, ...requestProbes]) db.hub.addProbe(probe);
 }

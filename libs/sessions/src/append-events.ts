@@ -25,6 +25,7 @@ import { appendStatement, WrittenAppend } from './append-statement.sql';
 import { foldBatch, loadsOf, placeEvents, touchedBy, type FoldedBatch, type PlacedEvent } from './fold-batch';
 import { assertFence, assertOpen, assertSequence } from './judge-append';
 import { projectionsOf } from './projections';
+import { decisionStream, isDecision } from './projections/requests';
 import { RepeatedEvent, type Projection } from './projections/projection';
 import { sessionNotFound } from './session';
 import { sessionStream } from './session-event.sql';
@@ -53,6 +54,8 @@ const LOOKS_MAX = 3;
 /** Appends at the end of the log, or says why not; see appendSessionEvents. In a caller's transaction the head is locked first. */
 export async function appendEvents(at: At, wanted: WantedAppend): Promise<AppendedSessionEvents> {
   if (isTx(at)) return appendLocked(at, wanted);
+  // Whether the time of a request is over is judged behind the lock.
+  if (wanted.events.some(isDecision)) return inTransaction(at, (tx) => appendLocked(tx, wanted));
   for (let look = 1; look <= LOOKS_MAX; look += 1) {
     const answer = await lookAndAppend(at, wanted, look);
     if (answer !== undefined) return answer;
@@ -198,9 +201,14 @@ function answerOf(events: readonly PlacedEvent[], storeId: string, { tx, positio
   };
 }
 
-/** Tells whoever follows the log or the feed, after the commit. */
-export function announceAppend(at: At, key: SessionKey): void {
-  for (const stream of [sessionStream(key), ...feedStreams(key.tenantId)]) announce(at, stream);
+/** Tells whoever follows the log or the feed, or waits for a decision, after the commit. */
+export function announceAppend(at: At, append: Pick<WantedAppend, 'tenantId' | 'sessionId' | 'events'>): void {
+  const streams = [
+    sessionStream(append),
+    ...feedStreams(append.tenantId),
+    ...append.events.flatMap((event) => decisionStream(append, event)),
+  ];
+  for (const stream of streams) announce(at, stream);
 }
 
 export const isUnknownOutcome = (error: unknown): boolean => isDomainError(error) && error.code === 'outcome_unknown';

@@ -4,13 +4,27 @@ export { acceptSubmission, type AcceptSubmissionInput } from './accept-submissio
 export { appendAsServer, type ServerAppend } from './append-as-server';
 export { LEASELESS_EVENT_TYPES } from './append-permission';
 export { appendSessionEvents } from './append-session-events';
+export { askForApproval, requestApproval } from './ask-approval';
+export { askForInput, requestInput } from './ask-input';
+export { cancelOpenRequests } from './cancel-open-requests';
 export { createSession, getSessionLog } from './create-session';
 export { endSubmission, type EndSubmissionInput } from './end-submission';
 export { importSubmissions } from './import-submissions';
+export { expireRequestsOnce } from './expire-requests-once';
 export { listSessionChanges, type ListSessionChanges } from './list-session-changes';
 export { listSessionLogs, type ListSessionLogs } from './list-session-logs';
 export { listSessions, type ListSessions } from './list-sessions';
 export { markSessionRead, markSessionsRead } from './mark-sessions-read';
+export {
+  assertApproved,
+  getApproval,
+  getInputRequest,
+  listPendingApprovals,
+  listPendingInputs,
+  waitForApproval,
+  waitForInput,
+  type ListPending,
+} from './read-requests';
 export {
   countUnfinishedSubmissions,
   getSubmission,
@@ -26,6 +40,8 @@ export { getSessionRebuild, requestSessionRebuild } from './rebuild/request-sess
 export { NO_SHADOW } from './rebuild/shadow-views.sql';
 export { renameSession } from './rename-session';
 export { adoptBoundary, assertBoundary, ensureSession, getSession, resolveSessionRef, sessionNotFound, type Boundary } from './session';
+export { requestProbes, type ApprovalKey, type InputRequestKey, type OpenRequestScope } from './requests.sql';
+export { resolveApproval, resolveInput } from './resolve-requests';
 export { findSummary } from './session-list.sql';
 export {
   assertStorageFree,

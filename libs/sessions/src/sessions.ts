@@ -1,8 +1,11 @@
 import { eachInOwnTransaction, type Db } from '@runplane/database';
+import { requestApproval } from './ask-approval';
+import { requestInput } from './ask-input';
 import { createSession } from './create-session';
 import { endSubmission } from './end-submission';
 import { importSubmissions } from './import-submissions';
 import { renameSession } from './rename-session';
+import { resolveApproval, resolveInput } from './resolve-requests';
 import { markSessionStorageEvicted, refreshSessionStorage } from './session-storage';
 import { upsertSession } from './upsert-session';
 
@@ -12,6 +15,10 @@ export function createSessions(db: Db) {
     endSubmission,
     importSubmissions,
     createSession,
+    requestApproval,
+    requestInput,
+    resolveApproval,
+    resolveInput,
     upsertSession,
     renameSession,
     refreshSessionStorage,

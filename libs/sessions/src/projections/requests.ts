@@ -1,3 +1,6 @@
+import type { Stream } from '@runplane/database';
+import type { SessionKey } from '../session.sql';
+import { identifierField } from './fields';
 import { canonicalJson, fieldOf, repairText, sha256Hex, type JsonObject, type JsonValue, type SessionLogEvent } from '@runplane/contracts';
 
 // What approvals and input requests have in common: each is asked once under its id, and resolved once. Pure, and total: what an append must
@@ -105,3 +108,23 @@ const TIME_MS_MAX = Date.parse('9999-12-31T23:59:59.999Z');
 /** A time that PostgreSQL and the wire have; what lies beyond counts as the last of them. */
 export const wireTime = (ms: number): string =>
   new Date(Math.min(Math.max(Number.isNaN(ms) ? 0 : ms, TIME_MS_MIN), TIME_MS_MAX)).toISOString();
+
+/** Under which names the hub's waiters know requests; ids may hold any separator. */
+export const approvalStream = ({ tenantId, sessionId, approvalId }: SessionKey & { readonly approvalId: string }): Stream =>
+  `approval:${JSON.stringify([tenantId, sessionId, approvalId])}`;
+export const inputStream = ({ tenantId, sessionId, requestId }: SessionKey & { readonly requestId: string }): Stream =>
+  `input:${JSON.stringify([tenantId, sessionId, requestId])}`;
+
+type Resolving = Pick<SessionLogEvent, 'type' | 'data'>;
+
+/** True for an event that resolves a request. */
+export const isDecision = ({ type }: Resolving): boolean => type === 'approval/resolved' || type === 'user-input/resolved';
+
+/** Who waits for what the event resolves. */
+export function decisionStream(key: SessionKey, event: Resolving): Stream[] {
+  if (!isDecision(event)) return [];
+  const isApproval = event.type === 'approval/resolved';
+  const id = identifierField(event.data, isApproval ? 'approval_id' : 'request_id');
+  if (id === undefined) return [];
+  return [isApproval ? approvalStream({ ...key, approvalId: id }) : inputStream({ ...key, requestId: id })];
+}
