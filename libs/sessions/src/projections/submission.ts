@@ -4,6 +4,7 @@ import {
   HASH_VERSION,
   isPlainObject,
   OPEN_SUBMISSIONS_MAX,
+  repairText,
   SubmissionClosed,
   SubmissionExists,
   SubmissionNotFound,
@@ -14,6 +15,7 @@ import {
   type SessionLogEvent,
   type SubmissionState,
 } from '@runplane/contracts';
+import { identifierField } from './fields';
 import type { Projection, UnplacedEvent } from './projection';
 import { coordinateSubmissions, loadSubmissions, LoadedSubmissions, writeSubmissions } from './submission.sql';
 
@@ -62,13 +64,9 @@ export interface Submissions {
 
 const TYPES = new Set(['submission/accepted', 'submission/completed', 'submission/failed', 'submission/requeued']);
 
-const text = (data: JsonObject, name: string): string => {
-  const value = fieldOf(data, name);
-  return typeof value === 'string' ? value : '';
-};
-
-const operationIdOf = (data: JsonObject): string => text(data, 'operation_id');
-const submissionIdOf = (data: JsonObject): string => text(data, 'submission_id');
+// Keys: what is no identifier is none, also in a log that no append has checked.
+const operationIdOf = (data: JsonObject): string => identifierField(data, 'operation_id') ?? '';
+const submissionIdOf = (data: JsonObject): string => identifierField(data, 'submission_id') ?? '';
 
 /** By which a repeat is told from a conflict (IDEM-1): what is to be done and where it came from, not which revision was expected. */
 export function submissionHash(content: { kind: string; payload: JsonValue; source: JsonObject }): string {
@@ -129,7 +127,7 @@ function namedIn(events: readonly UnplacedEvent[]): { operationIds: string[]; su
 function accept(state: Submissions, { sequence, time, data }: SessionLogEvent): Submissions {
   const operationId = operationIdOf(data);
   const submissionId = submissionIdOf(data);
-  const kind = text(data, 'kind');
+  const kind = identifierField(data, 'kind') ?? '';
   if (operationId === '' || submissionId === '' || state.known.has(operationId)) return state;
   if ([...state.known.values()].some((each) => each.submissionId === submissionId)) return state;
   const payload = fieldOf(data, 'payload') ?? {};
@@ -173,7 +171,7 @@ function move(state: Submissions, { type, sequence, time, data }: SessionLogEven
   const again = target === 'pending';
   if (again && before.state === 'pending') return state;
   const error = fieldOf(data, 'error');
-  const lastError = again ? before.lastError : target === 'failed' && typeof error === 'string' ? error : null;
+  const lastError = again ? before.lastError : target === 'failed' && typeof error === 'string' ? repairText(error) : null;
   const placed = again ? { place: sequence, ended: null } : { ended: { sequence, time } };
   const after: KnownSubmission = { ...before, ...placed, state: target, lastError };
   const next: Submissions = {

@@ -16,7 +16,8 @@ import { projectionsOf, VIEWS_VERSION } from '../projections';
 import type { FoldedHead, Projection } from '../projections/projection';
 import { sessionNotFound } from '../session';
 import type { SessionKey } from '../session.sql';
-import { EMPTY_HEAD, findLogHead, foldPage, listLog, lockLogHead, writeFoldedHead, type LogHead } from './fold-log';
+import { lockHead, readHead, type HeadRow } from '../session-head.sql';
+import { EMPTY_HEAD, foldPage, listLog, writeFoldedHead } from './fold-log';
 import {
   claimRebuilds,
   failedBy,
@@ -28,7 +29,7 @@ import {
   type RebuildClaim,
   type RebuildProgress,
 } from './session-rebuild.sql';
-import { correctSubmissionHead } from './submission-head.sql';
+import { correctSubmissionHead, countOpenSubmissions } from './submission-head.sql';
 import { clearShadow, switchViews } from './shadow-views.sql';
 
 export interface RebuildSteps {
@@ -73,12 +74,16 @@ export async function rebuildSession(db: Db, { tenantId, sessionId }: SessionKey
   await requestRebuilds(db.sql, [key]);
   const [claim] = await claimRebuilds(db.sql, { owner: options.owner, leaseMs: options.leaseMs ?? REBUILD_LEASE_MS, limit: 1, only: key });
   if (claim !== undefined) return runRebuild(db, claim, options);
-  if ((await findLogHead(db.sql, key)) === undefined) throw sessionNotFound(sessionId);
+  const found = await readHead(db.sql, key);
+  if (found === undefined || isGone(found.head)) throw sessionNotFound(sessionId);
   throw running(sessionId);
 }
 
 const running = (sessionId: string): RebuildRunning =>
   new RebuildRunning('The views of this session are being rebuilt by somebody else.', { sessionId });
+
+/** A session that is being copied is marked as deleted and is not gone: its views are built before it is shown. */
+const isGone = ({ deletedAt, copying }: HeadRow): boolean => deletedAt !== null && !copying;
 
 /** Carries out a claimed rebuild to its end, or gives it back. */
 export async function runRebuild(db: Db, claim: RebuildClaim, options: RebuildOptions): Promise<RebuiltSession> {
@@ -154,7 +159,7 @@ async function rebuild(work: Work): Promise<RebuiltSession> {
       work.onProgress({ throughSequence: progress.throughSequence, lastSequence: page.log.lastSequence });
     }
     const pages = catchUps < CATCH_UPS_MAX ? PAGES_UNDER_LOCK : Infinity;
-    const switched = await step(work, (tx, found, log) => foldAndSwitch(tx, work, found, { log, pages }), { lockHead: true });
+    const switched = await step(work, (tx, found, log) => foldAndSwitch(tx, work, found, { log, pages }), { underLock: true });
     events += switched.progress.throughSequence - progress.throughSequence;
     progress = switched.progress;
   }
@@ -163,34 +168,34 @@ async function rebuild(work: Work): Promise<RebuiltSession> {
   return { tenantId, sessionId, events, changedRows: progress.changedRows, viewsVersion: VIEWS_VERSION };
 }
 
-type Step = (tx: Tx, progress: RebuildProgress, log: LogHead) => Promise<RebuildProgress>;
+type Step = (tx: Tx, progress: RebuildProgress, log: HeadRow) => Promise<RebuildProgress>;
 
 /** One transaction of the rebuild's holder: how far it is, what is done in it, how far it has come then; the lease is prolonged with it. */
 function step(
   { db, claim, leaseMs, signal }: Work,
   take: Step,
-  { lockHead = false }: { lockHead?: boolean } = {},
-): Promise<{ progress: RebuildProgress; log: LogHead }> {
+  { underLock = false }: { underLock?: boolean } = {},
+): Promise<{ progress: RebuildProgress; log: HeadRow }> {
   signal?.throwIfAborted();
   return inTransaction(
     db,
     async (tx) => {
-      const log = lockHead ? await lockLogHead(tx, claim) : await findLogHead(tx, claim);
+      const log = underLock ? await lockHead(tx, claim) : (await readHead(tx, claim))?.head;
       const found = await lockRebuild(tx, claim);
       if (found === undefined) throw running(claim.sessionId);
-      if (log === undefined || log.deleted) throw sessionNotFound(claim.sessionId);
+      if (log === undefined || isGone(log)) throw sessionNotFound(claim.sessionId);
       const progress = await take(tx, found, log);
       await writeProgress(tx, claim, { ...progress, leaseMs });
       return { progress, log };
     },
-    lockHead ? { timeoutMs: SWITCH_TIMEOUT_MS } : {},
+    underLock ? { timeoutMs: SWITCH_TIMEOUT_MS } : {},
   );
 }
 
 /** Also of which life of the session: an id that was deleted and made again has another log. */
 async function rulesNow({ db, claim, rules }: Work): Promise<string> {
-  const log = await findLogHead(db.sql, claim);
-  return `${rules}${log?.incarnation}`;
+  const found = await readHead(db.sql, claim);
+  return `${rules}${found?.head.incarnation}`;
 }
 
 /** Removes what was built by other rules. Marked first: whoever is killed in between leaves rows that the next one does not take for whole. */
@@ -202,21 +207,23 @@ async function startAnew(work: Work, rules: string): Promise<RebuildProgress> {
 }
 
 /** Removes the rows beside the live ones, in parts. */
-async function clear({ db, claim }: Work): Promise<void> {
+async function clear({ db, claim, leaseMs }: Work): Promise<void> {
   for (let left = 1; left > 0;) {
     left = await inTransaction(db, async (tx) => {
-      if ((await lockRebuild(tx, claim)) === undefined) throw running(claim.sessionId);
+      const found = await lockRebuild(tx, claim);
+      if (found === undefined) throw running(claim.sessionId);
+      await writeProgress(tx, claim, { ...found, leaseMs });
       return clearShadow(tx, claim, REBUILD_CHUNK_ROWS);
     });
   }
 }
 
-async function foldNext(tx: Tx, work: Work, progress: RebuildProgress, log: LogHead): Promise<RebuildProgress> {
+async function foldNext(tx: Tx, work: Work, progress: RebuildProgress, log: HeadRow): Promise<RebuildProgress> {
   const { claim, projections, pageEvents } = work;
   const events = await listLog(tx, claim, { after: progress.throughSequence, limit: pageEvents, bytes: REBUILD_PAGE_BYTES });
   if (events.length === 0 && progress.throughSequence < log.lastSequence)
     throw new Error(`the log ends at ${progress.throughSequence}, its head says ${log.lastSequence}`);
-  const head = (progress.folded as FoldedHead | null) ?? EMPTY_HEAD;
+  const head: FoldedHead = { ...EMPTY_HEAD, ...progress.folded };
   const folded = await foldPage(tx, { ...claim, header: log.header }, { events, head, projections });
   return { ...progress, folded: { ...folded }, throughSequence: folded.lastSequence };
 }
@@ -226,7 +233,7 @@ async function foldAndSwitch(
   tx: Tx,
   work: Work,
   found: RebuildProgress,
-  { log, pages }: { log: LogHead; pages: number },
+  { log, pages }: { log: HeadRow; pages: number },
 ): Promise<RebuildProgress> {
   let progress = found;
   for (let page = 0; progress.throughSequence < log.lastSequence; page += 1) {
@@ -235,8 +242,9 @@ async function foldAndSwitch(
   }
   const { claim, db } = work;
   const rows = await switchViews(tx, claim, [SUBAGENT_KEY, ...db.options.projections.map(({ key }) => key)]);
-  const head = (progress.folded as FoldedHead | null) ?? EMPTY_HEAD;
-  const columns = await writeFoldedHead(tx, claim, { head, viewsVersion: VIEWS_VERSION });
-  await correctSubmissionHead(tx, claim);
+  const { open: openSubmissions, openTurns: openTurnSubmissions } = await countOpenSubmissions(tx, claim);
+  const head = { ...EMPTY_HEAD, ...progress.folded, openSubmissions, openTurnSubmissions };
+  const columns = await writeFoldedHead(tx, log, { head, viewsVersion: VIEWS_VERSION });
+  if (!log.copying) await correctSubmissionHead(tx, claim);
   return { ...progress, switched: true, changedRows: rows + columns };
 }

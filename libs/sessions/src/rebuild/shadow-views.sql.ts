@@ -29,7 +29,7 @@ interface ViewTable {
 export const VIEW_TABLES: readonly ViewTable[] = [
   { table: 'channel_bindings', key: ['address'], columns: ['sequence', 'data'] },
   { table: 'channel_inbounds', key: ['address', 'message_id'], columns: ['sequence', 'data', 'created_at'] },
-  { table: 'channel_routes', key: ['turn_id'], columns: ['sequence', 'source'] },
+  { table: 'channel_routes', key: ['turn_id'], columns: ['sequence', 'source', 'ended_at'] },
   {
     table: 'channel_deliveries',
     key: ['delivery_id'],
