@@ -89,8 +89,8 @@ async function damage(id: string): Promise<void> {
     `DELETE FROM runplane.channel_bindings WHERE ${at}`,
     `UPDATE runplane.channel_deliveries SET state = 'succeeded' WHERE ${at}`,
     `INSERT INTO runplane.channel_routes (tenant_id, session_id, turn_id, sequence, source) VALUES ('${tenantId}', '${id}', 'made up', 1, '{}')`,
-    `DELETE FROM runplane.submissions WHERE ${at} AND operation_id = 'op-1'`,
-    `UPDATE runplane.submissions SET payload = '{}' WHERE ${at} AND operation_id = 'op-2'`,
+    `DELETE FROM runplane.submissions WHERE ${at} AND operation_id = 'op-2'`,
+    `UPDATE runplane.submissions SET payload = '{}', state = 'pending', ended_at = NULL, ended_sequence = NULL WHERE ${at} AND operation_id = 'op-1'`,
     `DELETE FROM runplane.session_views WHERE ${at}`,
     `UPDATE runplane.session_heads SET snapshot = '{}', driver_state = 'idle', needs_recovery = false, window_id = 'x', open_submissions = 9, views_version = 0 WHERE ${at}`,
   ])
