@@ -33,6 +33,8 @@ const tenantId = TENANT;
 const completed = { terminalStatus: 'completed' } as const;
 let keys = 0;
 const newKey = () => `chaos-key-${(keys += 1)}`;
+/** Every second one is a repeat of one of the last, whatever it was used for. */
+const someKey = () => (Math.random() < 0.5 ? newKey() : `chaos-key-${Math.max(1, keys - Math.floor(Math.random() * 6))}`);
 const pick = <T>(from: readonly T[]): T => from[Math.floor(Math.random() * from.length)] as T;
 
 interface Active {
@@ -70,16 +72,16 @@ function callsOf(db: Db, later: Db) {
     ({ runId }) => runs.cancelRun({ tenantId, runId, graceMs: 0, immediate: Math.random() < 0.3 }),
     ({ commandId }) => runs.cancelCommand({ tenantId, commandId, graceMs: 0 }),
     ({ sessionId }) => alone((tx) => cancelSession(tx, { tenantId, sessionId, graceMs: 0 })),
-    ({ sessionId }) => alone((tx) => admitSteer(tx, { tenantId, sessionId, steer: { payload: { text: 's' } }, idempotencyKey: newKey() })),
+    ({ sessionId }) => alone((tx) => admitSteer(tx, { tenantId, sessionId, steer: { payload: { text: 's' } }, idempotencyKey: someKey() })),
     ({ runId, epoch }) => runs.acknowledgeCancel({ tenantId, runId, epoch, stage: 'delivered' }),
     ({ runId }) => {
       const command = { type: pick(['turn', 'steer', 'note']), payload: { text: 't' }, dispatch: pick([{}, null]) };
-      return runs.createCommand({ tenantId, runId, idempotencyKey: newKey(), command });
+      return runs.createCommand({ tenantId, runId, idempotencyKey: someKey(), command });
     },
-    ({ sessionId }) => runs.admitSteer({ tenantId, sessionId, idempotencyKey: newKey(), steer: { payload: { text: 's' } } }),
+    ({ sessionId }) => runs.admitSteer({ tenantId, sessionId, idempotencyKey: someKey(), steer: { payload: { text: 's' } } }),
     ({ sessionId }) => {
       const turn = { ...newTurn(), busyPolicy: pick(['interrupt', 'steer'] as const) };
-      return runs.admitTurn({ tenantId, sessionId, turn, idempotencyKey: newKey() });
+      return runs.admitTurn({ tenantId, sessionId, turn, idempotencyKey: someKey() });
     },
     ({ runId }) => endLease(db, runId),
     ({ runId }) => passDeadlines(db, runId),
@@ -90,7 +92,7 @@ function callsOf(db: Db, later: Db) {
         ...newTurn('hello', { run: newRun({ onRunnerLost, maxDurationMs: 1_000 }) }),
         busyPolicy: pick(['reject', 'interrupt', 'steer'] as const),
       };
-      return alone((tx) => admitTurn(tx, { tenantId, sessionId: pick(SESSIONS), turn, idempotencyKey: newKey() }));
+      return alone((tx) => admitTurn(tx, { tenantId, sessionId: pick(SESSIONS), turn, idempotencyKey: someKey() }));
     }),
     () => sweepLostRunnersOnce(db),
     () => sweepCancelDeadlinesOnce(db),

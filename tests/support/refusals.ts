@@ -16,5 +16,6 @@ export const DOCUMENTED_REFUSALS: ReadonlySet<string> = new Set([
   'storage_evicting',
   'storage_changed',
   'stale_dispatch_claim',
+  'idempotency_conflict', // the key was used for something else
   'transaction_conflict', // the session changed hands at every one of four looks
 ]);

@@ -1,23 +1,16 @@
-import { commandStateOf, FAILURE_MESSAGE_CODE_POINTS_MAX, freeText, type TerminalStatus } from '@runplane/contracts';
+import { commandStateOf, FAILURE_MESSAGE_CODE_POINTS_MAX, freeText } from '@runplane/contracts';
 import type { Tx } from '@runplane/database';
 import { lockSession, writeTurnEnded } from '@runplane/sessions';
 import { writeCancelStage } from './cancel-request.sql';
-import { commandTerminal, missedSteer, updateThread } from './close-run';
+import { commandTerminal, missedSteer, updateThread, type RunEnding } from './close-run';
 import { lockOpenCommands, writeCommandsClosed, type CommandEnding, type CommandRow } from './command.sql';
 import { cancelOpenIntents } from './dispatch-intent.sql';
-import { appendServerEvents, type ServerEvent } from './run-event.sql';
+import { appendServerEvents } from './run-event.sql';
 import type { RunRow } from './run.sql';
 import { cancelStageEvent } from './server-events';
 
-export interface CommandOutcome {
-  readonly status: TerminalStatus;
-  readonly failureKind: string | null;
-  readonly failureMessage: string | null;
-  readonly reason: string | null;
-  readonly threadId?: string | null | undefined;
-  readonly turnId?: string | null | undefined;
-  readonly before?: readonly ServerEvent[] | undefined;
-}
+/** How a command ends: as a run does, without what only runs have. */
+export type CommandOutcome = Pick<RunEnding, 'status' | 'failureKind' | 'failureMessage' | 'reason' | 'threadId' | 'turnId' | 'before'>;
 
 /**
  * Ends one open command of an open run, which stays open and claimed. All endings of a single command go through here. A turn frees its

@@ -1,7 +1,7 @@
 import { COMMAND_STATES, PAGE_BYTES_MAX, type CancelRequest, type Command, type CommandState, type JsonObject } from '@runplane/contracts';
-import { column, compareC, maybeRow, rows, sql, takingLock, type SqlExecutor, type Tx } from '@runplane/database';
+import { column, compareC, emptySql, maybeRow, rows, sql, takingLock, type SqlExecutor, type Tx } from '@runplane/database';
 import { z } from 'zod';
-import { toCancel, toFailure } from './endings';
+import { ENDING_SHAPE, endingColumns, toCancel, toFailure } from './endings';
 import type { RunKey } from './run.sql';
 
 export interface CommandKey {
@@ -20,14 +20,7 @@ const CommandRow = z.object({
   idempotencyKey: column.text.nullable(),
   targetCommandId: column.text.nullable(),
   state: column.state(COMMAND_STATES),
-  failureKind: column.text.nullable(),
-  failureMessage: column.text.nullable(),
-  cancelEpoch: column.int,
-  cancelRequestId: column.text.nullable(),
-  cancelRequestedAt: column.time.nullable(),
-  cancelReason: column.text.nullable(),
-  cancelDeadlineAt: column.time.nullable(),
-  cancelDeadlineInMs: column.int.nullable(),
+  ...ENDING_SHAPE,
   unchangedForMs: column.int,
   createdAt: column.time,
   updatedAt: column.time,
@@ -39,10 +32,7 @@ const TenantCommandRow = CommandRow.extend({ tenantId: column.text });
 
 const COLUMNS = sql`
   id AS "id", run_id AS "runId", session_id AS "sessionId", seq AS "seq", type AS "type", payload::text AS "payload", payload_hash AS "payloadHash",
-  idempotency_key AS "idempotencyKey", target_command_id AS "targetCommandId", state::text AS "state", failure_kind AS "failureKind",
-  failure_message AS "failureMessage", cancel_epoch AS "cancelEpoch", cancel_request_id AS "cancelRequestId",
-  runplane.wire_time(cancel_requested_at) AS "cancelRequestedAt", cancel_reason AS "cancelReason",
-  runplane.wire_time(cancel_deadline_at) AS "cancelDeadlineAt", runplane.ms_until(cancel_deadline_at, runplane.app_now()) AS "cancelDeadlineInMs",
+  idempotency_key AS "idempotencyKey", target_command_id AS "targetCommandId", state::text AS "state", ${endingColumns(emptySql)},
   runplane.ms_until(runplane.app_now(), updated_at) AS "unchangedForMs",
   runplane.wire_time(created_at) AS "createdAt", runplane.wire_time(updated_at) AS "updatedAt",
   runplane.wire_time(acknowledged_at) AS "acknowledgedAt", runplane.wire_time(finished_at) AS "finishedAt"`;

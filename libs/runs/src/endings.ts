@@ -1,6 +1,24 @@
 import type { Command } from '@runplane/contracts';
+import { column, sql, type Sql } from '@runplane/database';
 
-// What runs and commands show alike of their end and of a cancel that was asked for.
+// What runs and commands have, and show, alike of their end and of a cancel that was asked for.
+
+export const ENDING_SHAPE = {
+  failureKind: column.text.nullable(),
+  failureMessage: column.text.nullable(),
+  cancelEpoch: column.int,
+  cancelRequestId: column.text.nullable(),
+  cancelRequestedAt: column.time.nullable(),
+  cancelReason: column.text.nullable(),
+  cancelDeadlineAt: column.time.nullable(),
+  cancelDeadlineInMs: column.int.nullable(),
+};
+
+/** Its columns; `of`: `r.` where the statement calls the row `r`. */
+export const endingColumns = (of: Sql): Sql => sql`
+  ${of}failure_kind AS "failureKind", ${of}failure_message AS "failureMessage", ${of}cancel_epoch AS "cancelEpoch",
+  ${of}cancel_request_id AS "cancelRequestId", runplane.wire_time(${of}cancel_requested_at) AS "cancelRequestedAt", ${of}cancel_reason AS "cancelReason",
+  runplane.wire_time(${of}cancel_deadline_at) AS "cancelDeadlineAt", runplane.ms_until(${of}cancel_deadline_at, runplane.app_now()) AS "cancelDeadlineInMs"`;
 
 export function toFailure({
   failureKind,

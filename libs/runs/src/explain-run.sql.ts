@@ -1,21 +1,13 @@
-import { CANCEL_STAGES, INTENT_STATES, RUN_STATES, RUNNER_LOST_POLICIES } from '@runplane/contracts';
+import { CANCEL_STAGES, INTENT_STATES } from '@runplane/contracts';
 import { column, maybeRow, sql, type SqlExecutor } from '@runplane/database';
 import { z } from 'zod';
-import type { RunKey } from './run.sql';
+import { STATE_SHAPE, stateColumns, type RunKey } from './run.sql';
 
 const Facts = z.object({
-  status: column.state(RUN_STATES),
+  ...STATE_SHAPE,
   failureKind: column.text.nullable(),
   failureMessage: column.text.nullable(),
-  claimedBy: column.text.nullable(),
-  claimEpoch: column.int,
-  attempts: column.int,
-  maxAttempts: column.int,
-  onRunnerLost: column.state(RUNNER_LOST_POLICIES),
-  claimDeadlineInMs: column.int.nullable(),
   cancelDeadlineInMs: column.int.nullable(),
-  durationDeadlineInMs: column.int.nullable(),
-  unchangedForMs: column.int,
   leaseInMs: column.int.nullable(),
   heartbeatAgoMs: column.int.nullable(),
   cancelStage: column.state(CANCEL_STAGES).nullable(),
@@ -51,11 +43,9 @@ export function findExplainedRun(on: SqlExecutor, { tenantId, runId }: RunKey): 
     on,
     Facts,
     sql`WITH clock AS MATERIALIZED (SELECT runplane.app_now() AS now)
-    SELECT r.status::text AS "status", r.failure_kind AS "failureKind", r.failure_message AS "failureMessage", r.claimed_by AS "claimedBy",
-      r.claim_epoch AS "claimEpoch", r.attempts AS "attempts", r.max_attempts AS "maxAttempts", r.on_runner_lost::text AS "onRunnerLost",
-      runplane.ms_until(r.claim_deadline_at, now) AS "claimDeadlineInMs", runplane.ms_until(r.cancel_deadline_at, now) AS "cancelDeadlineInMs",
-      runplane.ms_until(r.duration_deadline_at, now) AS "durationDeadlineInMs",
-      runplane.ms_until(now, r.updated_at) AS "unchangedForMs", runplane.ms_until(k.expires_at, now) AS "leaseInMs", runplane.ms_until(now, k.heartbeat_at) AS "heartbeatAgoMs",
+    SELECT ${stateColumns(sql`now`)}, r.failure_kind AS "failureKind", r.failure_message AS "failureMessage",
+      runplane.ms_until(r.cancel_deadline_at, now) AS "cancelDeadlineInMs",
+      runplane.ms_until(k.expires_at, now) AS "leaseInMs", runplane.ms_until(now, k.heartbeat_at) AS "heartbeatAgoMs",
       q.stage::text AS "cancelStage", q.reason AS "cancelReason", q.requested_by AS "cancelRequestedBy",
       (SELECT count(*)::int FROM runplane.commands c WHERE c.tenant_id = r.tenant_id AND c.run_id = r.id AND c.state IN ('pending', 'acknowledged')) AS "openCommands",
       p.id AS "pendingCommandId", p.type AS "pendingCommandType", runplane.ms_until(now, p.updated_at) AS "pendingCommandForMs",

@@ -9,7 +9,7 @@ import {
 } from '@runplane/contracts';
 import { column, insertedRow, maybeRow, rows, sql, takingLock, type Sql, type SqlExecutor, type Stream, type Tx } from '@runplane/database';
 import { z } from 'zod';
-import { toCancel, toFailure } from './endings';
+import { ENDING_SHAPE, endingColumns, toCancel, toFailure } from './endings';
 
 export interface RunKey {
   readonly tenantId: string;
@@ -20,6 +20,25 @@ export interface RunKey {
 export const runStream = ({ tenantId, runId }: RunKey): Stream => `run:${tenantId}/${runId}`;
 /** And what its runner waits for: new commands, and that there will be none. Apart from the log, which the runner writes itself. */
 export const commandStream = ({ tenantId, runId }: RunKey): Stream => `commands:${tenantId}/${runId}`;
+
+/** Where a run stands, as decisions and explanations look at it. */
+export const STATE_SHAPE = {
+  status: column.state(RUN_STATES),
+  claimedBy: column.text.nullable(),
+  claimEpoch: column.int,
+  attempts: column.int,
+  maxAttempts: column.int,
+  onRunnerLost: column.state(RUNNER_LOST_POLICIES),
+  claimDeadlineInMs: column.int.nullable(),
+  durationDeadlineInMs: column.int.nullable(),
+  unchangedForMs: column.int,
+};
+
+/** Its columns, of a run that the statement calls `r`, at a time. */
+export const stateColumns = (now: Sql): Sql => sql`
+  r.status::text AS "status", r.claimed_by AS "claimedBy", r.claim_epoch AS "claimEpoch", r.attempts AS "attempts", r.max_attempts AS "maxAttempts",
+  r.on_runner_lost::text AS "onRunnerLost", runplane.ms_until(r.claim_deadline_at, ${now}) AS "claimDeadlineInMs",
+  runplane.ms_until(r.duration_deadline_at, ${now}) AS "durationDeadlineInMs", runplane.ms_until(${now}, r.updated_at) AS "unchangedForMs"`;
 
 const RunRow = z.object({
   tenantId: column.text,
@@ -35,31 +54,16 @@ const RunRow = z.object({
   traceSink: column.json.nullable(),
   inputHash: column.text,
   hashVersion: column.int,
-  status: column.state(RUN_STATES),
-  failureKind: column.text.nullable(),
-  failureMessage: column.text.nullable(),
-  claimedBy: column.text.nullable(),
-  claimEpoch: column.int,
-  attempts: column.int,
-  maxAttempts: column.int,
-  onRunnerLost: column.state(RUNNER_LOST_POLICIES),
-  claimDeadlineInMs: column.int.nullable(),
-  unchangedForMs: column.int,
+  ...STATE_SHAPE,
+  ...ENDING_SHAPE,
   maxDurationMs: column.int.nullable(),
   startedAt: column.time.nullable(),
-  durationDeadlineInMs: column.int.nullable(),
   lastEventSeq: column.int8,
   lastCommandSeq: column.int,
   lastTx: column.bigint,
   partitionKey: column.text,
   shard: column.int,
-  cancelEpoch: column.int,
-  cancelRequestId: column.text.nullable(),
-  cancelRequestedAt: column.time.nullable(),
-  cancelReason: column.text.nullable(),
   cancelFailureKind: column.text.nullable(),
-  cancelDeadlineAt: column.time.nullable(),
-  cancelDeadlineInMs: column.int.nullable(),
   createdAt: column.time,
   updatedAt: column.time,
   finishedAt: column.time.nullable(),
@@ -73,17 +77,10 @@ const COLUMNS = sql`
   r.tenant_id AS "tenantId", r.id AS "id", r.project_id AS "projectId", r.session_id AS "sessionId", r.session_ref::text AS "sessionRef",
   r.workspace_ref::text AS "workspaceRef", r.resource_bundle_ref::text AS "resourceBundleRef", r.provider_id AS "providerId",
   r.backend_profile AS "backendProfile", r.execution_policy::text AS "executionPolicy", r.trace_sink::text AS "traceSink",
-  r.input_hash AS "inputHash", r.hash_version::int AS "hashVersion", r.status::text AS "status", r.failure_kind AS "failureKind",
-  r.failure_message AS "failureMessage", r.claimed_by AS "claimedBy", r.claim_epoch AS "claimEpoch", r.attempts AS "attempts",
-  r.max_attempts AS "maxAttempts", r.on_runner_lost::text AS "onRunnerLost",
-  runplane.ms_until(r.claim_deadline_at, runplane.app_now()) AS "claimDeadlineInMs",
-  runplane.ms_until(runplane.app_now(), r.updated_at) AS "unchangedForMs",
+  r.input_hash AS "inputHash", r.hash_version::int AS "hashVersion", ${stateColumns(sql`runplane.app_now()`)}, ${endingColumns(sql`r.`)},
   r.max_duration_ms AS "maxDurationMs", runplane.wire_time(r.started_at) AS "startedAt",
-  runplane.ms_until(r.duration_deadline_at, runplane.app_now()) AS "durationDeadlineInMs",
   r.last_event_seq::text AS "lastEventSeq", r.last_command_seq AS "lastCommandSeq", r.last_tx::text AS "lastTx",
-  r.partition_key AS "partitionKey", r.shard::int AS "shard", r.cancel_epoch AS "cancelEpoch", r.cancel_request_id AS "cancelRequestId",
-  runplane.wire_time(r.cancel_requested_at) AS "cancelRequestedAt", r.cancel_reason AS "cancelReason", r.cancel_failure_kind AS "cancelFailureKind",
-  runplane.wire_time(r.cancel_deadline_at) AS "cancelDeadlineAt", runplane.ms_until(r.cancel_deadline_at, runplane.app_now()) AS "cancelDeadlineInMs",
+  r.partition_key AS "partitionKey", r.shard::int AS "shard", r.cancel_failure_kind AS "cancelFailureKind",
   runplane.wire_time(r.created_at) AS "createdAt", runplane.wire_time(r.updated_at) AS "updatedAt", runplane.wire_time(r.finished_at) AS "finishedAt",
   runplane.wire_time(r.events_pruned_at) AS "eventsPrunedAt"`;
 

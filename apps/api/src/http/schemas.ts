@@ -48,7 +48,12 @@ export const SessionEventPageQuery = z.strictObject({ ...ListSessionEvents.shape
 const utf8Header = z.preprocess((value) => (typeof value === 'string' ? Buffer.from(value, 'latin1').toString('utf8') : value), identifier);
 
 const IDEMPOTENCY_KEY = 'Makes a repeated call return what the first one made';
-export const IdempotencyHeaders = z.object({ 'idempotency-key': utf8Header.optional().meta({ description: IDEMPOTENCY_KEY }) });
+const IdempotencyHeaders = z.object({ 'idempotency-key': utf8Header.optional().meta({ description: IDEMPOTENCY_KEY }) });
+/** Of a call that makes something, and may be repeated with its key: 201, then 200. */
+export const keyed = <Answer extends z.ZodType>(answer: Answer) => ({
+  headers: IdempotencyHeaders,
+  response: { 200: answer, 201: answer },
+});
 
 /** With an id of the caller's own a repeat registers the same runner. */
 export const NewRunner = RegisterRunner.extend({ runnerId: identifier.optional() }).meta({ id: 'NewRunner' });

@@ -2,7 +2,7 @@ import { CreateCommand, CreatedCommand } from '@runplane/contracts';
 import { inTransaction } from '@runplane/database';
 import { createCommand } from '@runplane/runs';
 import type { Route } from '..';
-import { IdempotencyHeaders, RunParams } from '../../http/schemas';
+import { keyed, RunParams } from '../../http/schemas';
 
 export const createCommandRoute: Route = (app, { db }) => {
   app.route({
@@ -16,9 +16,8 @@ export const createCommandRoute: Route = (app, { db }) => {
         'A turn needs the header Idempotency-Key. The same key and content get the same command, other content 409 idempotency_conflict.',
       tags: ['commands'],
       params: RunParams,
-      headers: IdempotencyHeaders,
       body: CreateCommand,
-      response: { 200: CreatedCommand, 201: CreatedCommand },
+      ...keyed(CreatedCommand),
     },
     handler: async (request, reply) => {
       const { tenantId } = request.credential;

@@ -2,7 +2,7 @@ import { SavedRunnerJob, SaveRunnerJob } from '@runplane/contracts';
 import { inTransaction } from '@runplane/database';
 import { saveRunnerJob } from '@runplane/runs';
 import type { Route } from '..';
-import { IdempotencyHeaders, RunParams } from '../../http/schemas';
+import { keyed, RunParams } from '../../http/schemas';
 
 export const saveRunnerJobRoute: Route = (app, { db }) => {
   app.route({
@@ -15,9 +15,8 @@ export const saveRunnerJobRoute: Route = (app, { db }) => {
       description: 'For dispatchers elsewhere; the run may have ended. A repeat, by key or planned id, gets the record of the first call.',
       tags: ['jobs'],
       params: RunParams,
-      headers: IdempotencyHeaders,
       body: SaveRunnerJob,
-      response: { 200: SavedRunnerJob, 201: SavedRunnerJob },
+      ...keyed(SavedRunnerJob),
     },
     handler: async (request, reply) => {
       const { tenantId } = request.credential;

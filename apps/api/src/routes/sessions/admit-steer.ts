@@ -2,7 +2,7 @@ import { AdmitSteer, AdmittedSteer, IdempotencyKeyRequired } from '@runplane/con
 import { inTransaction } from '@runplane/database';
 import { admitSteer } from '@runplane/runs';
 import type { Route } from '..';
-import { IdempotencyHeaders, SessionParams } from '../../http/schemas';
+import { keyed, SessionParams } from '../../http/schemas';
 
 export const admitSteerRoute: Route = (app, { db }) => {
   app.route({
@@ -16,9 +16,8 @@ export const admitSteerRoute: Route = (app, { db }) => {
         'Gives the turn that is under way words on its way; 409 `no_receivable_turn` when none can take them. Needs the header Idempotency-Key; repeat with the same key.',
       tags: ['sessions'],
       params: SessionParams,
-      headers: IdempotencyHeaders,
       body: AdmitSteer,
-      response: { 200: AdmittedSteer, 201: AdmittedSteer },
+      ...keyed(AdmittedSteer),
     },
     handler: async (request, reply) => {
       const { tenantId } = request.credential;

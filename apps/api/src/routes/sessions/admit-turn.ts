@@ -3,9 +3,9 @@ import { inTransaction } from '@runplane/database';
 import { admitTurn } from '@runplane/runs';
 import { z } from 'zod';
 import type { Route } from '..';
-import { IdempotencyHeaders, SessionParams } from '../../http/schemas';
+import { keyed, SessionParams } from '../../http/schemas';
 
-const Admitted = z.discriminatedUnion('disposition', [AdmittedTurn, AdmittedSteer]);
+const { headers, response } = keyed(z.discriminatedUnion('disposition', [AdmittedTurn, AdmittedSteer]));
 
 export const admitTurnRoute: Route = (app, { db }) => {
   app.route({
@@ -19,9 +19,9 @@ export const admitTurnRoute: Route = (app, { db }) => {
         'Makes a run and its first command, and asks for a runner, together or not at all. Needs the header Idempotency-Key; repeat with the same key. `busyPolicy` says what to do when the session has an open turn; with `interrupt` the answer is 202 until that turn has ended: repeat the call.',
       tags: ['sessions'],
       params: SessionParams,
-      headers: IdempotencyHeaders,
       body: AdmitTurn,
-      response: { 200: Admitted, 201: Admitted, 202: InterruptingTurn },
+      headers,
+      response: { ...response, 202: InterruptingTurn },
     },
     handler: async (request, reply) => {
       const { tenantId, keyId } = request.credential;
