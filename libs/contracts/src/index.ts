@@ -23,6 +23,7 @@ export * from './runner-resources';
 export * from './run-lists';
 export * from './session-events';
 export * from './session-log';
+export * from './session-projections';
 export * from './session-rebuilds';
 export * from './session-resources';
 export * from './states';

@@ -1,4 +1,4 @@
-import type { SessionProjection } from '@runplane/contracts';
+import { assertProjections, type SessionProjection } from '@runplane/contracts';
 import { PrismaPg } from '@prisma/adapter-pg';
 import pg from 'pg';
 import type { CoalescerStats } from './coalescer';
@@ -89,6 +89,7 @@ const IDLE_IN_TRANSACTION_MS = 60_000;
 export async function openDb(given: DbOptions): Promise<Db> {
   const { hub: hubSettings, ...rest } = given;
   const options: ResolvedDbOptions = { ...DEFAULTS, directUrl: given.url, ...definedOf(rest) };
+  assertProjections(options.projections);
   if (!Number.isInteger(options.poolMax) || options.poolMax < 2)
     throw new Error(`poolMax is ${options.poolMax}: at least 2 connections are needed`);
 

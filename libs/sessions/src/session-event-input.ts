@@ -36,7 +36,7 @@ export function storableSessionEvents(events: readonly NewSessionEvent[], by: St
   let bytes = 0;
   return events.map((event) => {
     const { value, text } = normalizeJson<JsonObject>(event.data, { bytesMax: EVENT_BYTES_MAX });
-    checkSessionEvent(event.type, value);
+    checkSessionEvent(event.type, event.data); // as it was sent: an identifier is refused, and not repaired
     bytes += utf8Bytes(text);
     if (bytes > APPEND_BYTES_MAX) {
       throw new PayloadTooLarge(`The events of one call have more than ${APPEND_BYTES_MAX} bytes: send them in several calls.`, {
