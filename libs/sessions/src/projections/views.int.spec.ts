@@ -129,23 +129,43 @@ const data = fc
     ),
   )
   .map((value) => normalizeJson(JSON.parse(JSON.stringify(value, storable)) as JsonObject));
-const event: fc.Arbitrary<StorableSessionEvent> = fc
-  .record({ type: fc.constantFrom(...SESSION_EVENT_TYPES, 'other/type', 'constructor'), turnId: fc.constantFrom(null, 't1', 't2'), data })
-  .map(({ type, turnId, data: { value, text } }) => ({
-    type,
-    turnId,
-    stepId: turnId,
-    data: value,
-    dataText: text,
-    time: null,
-    sequence: null,
-    runId: null,
-    commandId: null,
-  }));
-const batches = fc.array(fc.array(event, { minLength: 1, maxLength: 12 }), { minLength: 1, maxLength: 8 });
+type Told = readonly [type: string, turnId: string | null, data: { value: JsonObject; text: string }];
+const toldEvent = ([type, turnId, { value, text }]: Told): StorableSessionEvent => ({
+  type,
+  turnId,
+  stepId: turnId,
+  data: value,
+  dataText: text,
+  time: null,
+  sequence: null,
+  runId: null,
+  commandId: null,
+});
+const event = fc
+  .tuple(fc.constantFrom(...SESSION_EVENT_TYPES, 'other/type', 'constructor'), fc.constantFrom(null, 't1', 't2'), data)
+  .map(toldEvent);
+const batches = fc.array(fc.array(event, { minLength: 1, maxLength: 12 }), { minLength: 1, maxLength: 4 });
+
+/** A row in every table. */
+const here = { channel_id: 'tg', account_id: 'x', conversation_id: 'c' };
+const everything = Object.entries<JsonObject>({
+  'approval/requested': { approval_id: 'a' },
+  'user-input/requested': { request_id: 'a', expires_at_ms: 9 },
+  'submission/accepted': { operation_id: 'a', submission_id: 'a', kind: 'turn' },
+  'channel/bound': here,
+  'channel/inbound': { ...here, message_id: 1 },
+  'channel/delivery/queued': { delivery_id: 'd' },
+  'input/enqueued': { input_id: 'i', message_source: here },
+  'user/message': { content: 'hello' },
+  'context/window-started': { windowId: 'w' },
+  'context/note-written': { path: 'p', text: 'n' },
+  'turn/start': {},
+}).map(([type, value]) => toldEvent([type, 't1', normalizeJson(value)]));
 
 let cases = 0;
 const seen = new Set<string>();
+/** More of them for a long search: PROPERTY_RUNS=500. */
+const numRuns = Number(process.env['PROPERTY_RUNS'] ?? 5);
 test('every view is the fold of the log, in one go and by a rebuild', async () => {
   await fc.assert(
     fc.asyncProperty(batches, async (given) => {
@@ -164,10 +184,10 @@ test('every view is the fold of the log, in one go and by a rebuild', async () =
       expect(head).toMatchObject(folded);
       expect(live).toEqual(await viewsOf(shadowOf(key.tenantId), key.sessionId));
 
-      expect(await rebuildSession(db, key, { owner: 'test', pageEvents: 7 })).toMatchObject({ events: log.length, changedRows: 0 });
+      expect(await rebuildSession(db, key, { owner: 'test', pageEvents: 15 })).toMatchObject({ events: log.length, changedRows: 0 });
       for (const row of live) seen.add(row.split(' ', 1)[0] ?? '');
     }),
-    { numRuns: 20 },
+    { numRuns, examples: [[[everything]]] },
   );
   expect([...seen].sort()).toEqual(TABLES); // the logs are not all empty of meaning
 });
