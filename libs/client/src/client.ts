@@ -88,10 +88,13 @@ import {
   type UpsertSession,
 } from '@runplane/contracts';
 import type { z } from 'zod';
-import { type FollowOptions, followRun } from './follow-run';
+import { callsOf } from './calls';
+import type { FollowOptions } from './follow-log';
+import { followRun } from './follow-run';
+import { sessionLogCalls } from './session-log';
 import { StillInterrupting } from './errors';
 import { PATIENT, pauseFor, pauseMs, RETRY_DEFAULT } from './retry';
-import { type CallOptions, type ClientOptions, createTransport, type Transport } from './transport';
+import { type CallOptions, type ClientOptions, createTransport } from './transport';
 
 /** As ListRuns of the library, with `status` for its states. */
 export interface RunFilter extends Omit<ListRuns, 'statuses'> {
@@ -137,24 +140,7 @@ const INTERRUPT_PAUSES = { ...RETRY_DEFAULT, pauseMsMin: 100, pauseMsMax: 2_000 
  */
 export function createClient(options: ClientOptions) {
   const transport = createTransport(options);
-  const call: Transport['call'] = (request, o) => transport.call(request, o);
-
-  function get<T>(
-    path: string,
-    answer: z.ZodType<T>,
-    query: Record<string, string | number | readonly string[] | undefined>,
-    o?: CallOptions,
-  ) {
-    const waitSeconds = typeof query['wait'] === 'number' ? query['wait'] : undefined;
-    return call({ method: 'GET', path, query, answer, repeatable: true, waitSeconds }, o);
-  }
-  function post<T>(path: string, body: unknown, answer: z.ZodType<T>, o?: CallOptions, idempotencyKey?: string) {
-    return call({ method: 'POST', path, body, answer, repeatable: true, idempotencyKey }, o);
-  }
-
-  function put<T>(path: string, body: unknown, answer: z.ZodType<T>, o?: CallOptions) {
-    return call({ method: 'PUT', path, body, answer, repeatable: true }, o);
-  }
+  const { call, get, post, put } = callsOf(transport);
 
   const readFeed = ({ after, limit, waitSeconds, ...o }: FeedOptions = {}): Promise<FeedPage> =>
     get('/feed', FeedPage, { after, limit, wait: waitSeconds }, o);
@@ -166,6 +152,8 @@ export function createClient(options: ClientOptions) {
     get(`/runs/${id(runId)}/result`, RunResult, { wait: waitSeconds }, o);
 
   return {
+    ...sessionLogCalls(transport, options),
+
     /** The id is made here unless given, so that a repeat after a lost answer finds the run of the first call. */
     createRun: (
       run: CreateRun,

@@ -158,6 +158,11 @@ export const SessionLease = z
   .meta({ id: 'SessionLease' });
 export type SessionLease = z.infer<typeof SessionLease>;
 
+export const ReleasedSessionLease = z.object({ released: z.boolean() }).meta({ id: 'ReleasedSessionLease' });
+export type ReleasedSessionLease = z.infer<typeof ReleasedSessionLease>;
+export const RevokedSessionLease = z.object({ revoked: z.boolean() }).meta({ id: 'RevokedSessionLease' });
+export type RevokedSessionLease = z.infer<typeof RevokedSessionLease>;
+
 const URL_NAMESPACE = Buffer.from('6ba7b8119dad11d180b400c04fd430c8', 'hex');
 
 /** A UUID of version 5 without its dashes. By hand, since every event needs one: the uuid package takes four times as long (6 µs). */

@@ -63,7 +63,7 @@ async function requireCredential(request: FastifyRequest, credentials: Credentia
   throw new Unauthenticated('A valid API key is needed: send "Authorization: Bearer rp_…". `runplane keys create` makes one.');
 }
 
-function requireScope(credential: Credential, access: readonly [Scope, ...Scope[]]): void {
+export function requireScope(credential: Credential, access: readonly [Scope, ...Scope[]]): void {
   if (credential.scopes.includes('admin') || credential.scopes.some((scope) => access.includes(scope))) return;
   throw new Forbidden(`This call needs the scope ${access.join(' or ')}.`, { scope: access[0] });
 }

@@ -1,9 +1,8 @@
 import type { Db } from '@runplane/database';
 import { streamRunEvents } from '@runplane/runs';
 import type { FastifyReply } from 'fastify';
-import { isPassing } from '../maintenance/run-every';
-import { toProblem } from './problem';
-import { ClientGone, controlFrame, eventFrame, EventStream } from './sse';
+import { followStream, type StreamPart } from './follow-stream';
+import { eventFrame } from './sse';
 import type { Waiters } from './waiters';
 
 export interface FollowRun {
@@ -14,37 +13,13 @@ export interface FollowRun {
   readonly afterSeq: number;
 }
 
-/**
- * Sends a run's events to one client until the run has ended, the client goes or the process shuts down. The place in the log is this
- * stream's own; others that follow the same run share nothing with it but the hint that something is new. An error ends this stream alone,
- * and so does the end of its key: what comes after a revocation is not sent.
- */
-export async function followRun(reply: FastifyReply, { db, waiters, tenantId, runId, afterSeq }: FollowRun): Promise<void> {
-  const { request } = reply;
-  const waiter = waiters.enter(reply);
-  const stream = new EventStream(reply);
-  let ended = false;
-  try {
-    for await (const part of streamRunEvents(db, { tenantId, runId, afterSeq, signal: waiter.signal })) {
-      if ('end' in part) {
-        await stream.send(controlFrame('end', part.end));
-        ended = true;
-        break;
-      }
-      await request.requireValidKey();
-      for (const event of part.events) {
-        if (waiter.signal.aborted) break;
-        await stream.send(eventFrame(event));
-      }
-    }
-  } catch (error) {
-    if (!(error instanceof ClientGone)) {
-      const { problem } = toProblem(error, { requestId: request.id, instance: request.url.split('?')[0] ?? '' });
-      request.log[isPassing(error) || problem.status < 500 ? 'warn' : 'error']({ err: error }, 'an event stream failed');
-      await stream.send(controlFrame('error', problem)).catch(() => undefined);
-    }
-  } finally {
-    waiter.leave();
-    stream.end(waiters.shuttingDown && !ended ? 'shutdown' : undefined);
+/** Sends a run's events until the run has ended; see followStream. */
+export function followRun(reply: FastifyReply, { waiters, ...run }: FollowRun): Promise<void> {
+  return followStream(reply, waiters, (signal) => partsOf(run, signal));
+}
+
+async function* partsOf({ db, ...run }: Omit<FollowRun, 'waiters'>, signal: AbortSignal): AsyncGenerator<StreamPart> {
+  for await (const part of streamRunEvents(db, { ...run, signal })) {
+    yield 'end' in part ? part : { frames: part.events.map(eventFrame) };
   }
 }

@@ -40,7 +40,16 @@ export const readerId = identifier.optional().meta({ description: 'Whose unread 
 
 export const afterSeq = queryInt(0, Number.MAX_SAFE_INTEGER).default(0).meta({ description: 'The last sequence that the caller has' });
 
-const eventLimit = queryInt(1, EVENT_LIST_ROWS_MAX).default(EVENT_LIST_ROWS_DEFAULT);
+/** The same in a session's log, which begins with 0. */
+export const afterSequence = z
+  .preprocess(
+    (value) => (value === '-1' ? -1 : typeof value === 'string' && /^\d{1,15}$/.test(value) ? Number(value) : value),
+    z.int().min(-1),
+  )
+  .optional()
+  .meta({ description: 'The last sequence that the caller has; -1: none' });
+
+export const eventLimit = queryInt(1, EVENT_LIST_ROWS_MAX).default(EVENT_LIST_ROWS_DEFAULT);
 export const EventPageQuery = ListEvents.extend({ limit: eventLimit });
 export const SessionEventPageQuery = z.strictObject({ ...ListSessionEvents.shape, limit: eventLimit });
 
@@ -57,3 +66,8 @@ export const keyed = <Answer extends z.ZodType>(answer: Answer) => ({
 
 /** With an id of the caller's own a repeat registers the same runner. */
 export const NewRunner = RegisterRunner.extend({ runnerId: identifier.optional() }).meta({ id: 'NewRunner' });
+
+/** A resumed stream says with it where it stood. */
+export const LastEventIdHeaders = z.object({
+  'last-event-id': z.string().max(700).optional().meta({ description: 'The id of the last frame; wins over `after`' }),
+});

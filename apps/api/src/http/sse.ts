@@ -1,10 +1,10 @@
 import type { ServerResponse } from 'node:http';
-import type { RunEvent } from '@runplane/contracts';
+import type { RunEvent, SessionEvent } from '@runplane/contracts';
 import type { FastifyReply } from 'fastify';
 
 // Server-sent events on the raw response. What the wire carries:
 //
-// - an event of the log: `id: <run>:<seq>`, `event: <type>`, `data: <the event as one line of JSON>`. They leave in order of seq, so the
+// - an event of the log: `id: <run or session>:<seq>`, `event: <type>`, `data: <the event as one line of JSON>`. They leave in order of seq, so the
 //   last id that a client has seen is where it goes on;
 // - control frames, all without an id: `end` (the run has ended: do not come back), `error` (a problem; come back), `shutdown` (come back
 //   at once, to another process);
@@ -23,20 +23,24 @@ export class ClientGone extends Error {
   override readonly name = 'ClientGone';
 }
 
-/** Run ids may hold any letter, a header may not. */
-export function frameId(runId: string, seq: number): string {
-  return `${encodeURIComponent(runId)}:${seq}`;
+/** Ids of runs and sessions may hold any letter, a header may not. */
+export function frameId(logId: string, seq: number): string {
+  return `${encodeURIComponent(logId)}:${seq}`;
 }
 
-/** The sequence in an id of this run; undefined when it is malformed or of another run. */
-export function parseFrameId(id: string, runId: string): number | undefined {
-  const [, run, seq] = /^(.*):(0|[1-9]\d{0,14})$/s.exec(id) ?? [];
-  return run === encodeURIComponent(runId) || run === runId ? Number(seq) : undefined;
+/** The sequence in an id of this run or session; undefined when it is malformed or of another. */
+export function parseFrameId(id: string, logId: string): number | undefined {
+  const [, log, seq] = /^(.*):(0|[1-9]\d{0,14})$/s.exec(id) ?? [];
+  return log === encodeURIComponent(logId) || log === logId ? Number(seq) : undefined;
 }
 
 /** JSON has no raw line break, and a type that could break the line is refused at append; here it is the second lock. */
 export function eventFrame(event: RunEvent): string {
   return `id: ${frameId(event.runId, event.seq)}\n${controlFrame(event.type, event)}`;
+}
+
+export function sessionEventFrame(sessionId: string, event: SessionEvent): string {
+  return `id: ${frameId(sessionId, event.sequence)}\n${controlFrame(event.type, event)}`;
 }
 
 export function controlFrame(name: string, data: unknown): string {

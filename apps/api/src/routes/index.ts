@@ -8,6 +8,7 @@ import { jobRoutes } from './jobs';
 import { runnerRoutes } from './runner';
 import { runRoutes } from './runs';
 import { serviceRoutes } from './service';
+import { sessionLogRoutes } from './session-log';
 import { sessionRoutes } from './sessions';
 import { slotRoutes } from './slots';
 import { storeRoutes } from './store';
@@ -20,6 +21,7 @@ const V1: readonly Route[] = [
   ...commandRoutes,
   ...eventRoutes,
   ...sessionRoutes,
+  ...sessionLogRoutes,
   ...runnerRoutes,
   ...jobRoutes,
   ...slotRoutes,

@@ -4,12 +4,8 @@ import { listRunEvents } from '@runplane/runs';
 import { z } from 'zod';
 import type { Route } from '..';
 import { followRun } from '../../http/follow-run';
-import { afterSeq, RunParams } from '../../http/schemas';
+import { afterSeq, LastEventIdHeaders, RunParams } from '../../http/schemas';
 import { parseFrameId } from '../../http/sse';
-
-const Headers = z.object({
-  'last-event-id': z.string().max(700).optional().meta({ description: 'The id of the last frame; wins over `after`' }),
-});
 
 export const streamRunEventsRoute: Route = (app, { db, waiters }) => {
   app.route({
@@ -24,7 +20,7 @@ export const streamRunEventsRoute: Route = (app, { db, waiters }) => {
       tags: ['events'],
       produces: ['text/event-stream'],
       params: RunParams,
-      headers: Headers,
+      headers: LastEventIdHeaders,
       querystring: z.strictObject({ after: afterSeq }),
     },
     handler: async (request, reply) => {

@@ -1,0 +1,24 @@
+import type { Route } from '..';
+import { acquireSessionLeaseRoute } from './acquire-session-lease';
+import { appendSessionEventsRoute } from './append-session-events';
+import { createSessionRoute } from './create-session';
+import { getSessionLogRoute } from './get-session-log';
+import { listSessionLogsRoute } from './list-session-logs';
+import { readSessionEventsRoute } from './read-session-events';
+import { releaseSessionLeaseRoute } from './release-session-lease';
+import { renewSessionLeaseRoute } from './renew-session-lease';
+import { revokeSessionLeaseRoute } from './revoke-session-lease';
+import { streamSessionEventsRoute } from './stream-session-events';
+
+export const sessionLogRoutes: readonly Route[] = [
+  createSessionRoute,
+  listSessionLogsRoute,
+  getSessionLogRoute,
+  appendSessionEventsRoute,
+  readSessionEventsRoute,
+  streamSessionEventsRoute,
+  acquireSessionLeaseRoute,
+  renewSessionLeaseRoute,
+  releaseSessionLeaseRoute,
+  revokeSessionLeaseRoute,
+];
