@@ -382,6 +382,13 @@ const PLANTS: readonly Plant[] = [
   },
   {
     invariant: 'VIEW-1',
+    says: /1 rows of context_notes were built for session s-done, and no rebuild/,
+    plant: query(
+      `INSERT INTO runplane.context_notes (tenant_id, session_id, path, content, updated_sequence) SELECT chr(1) || tenant_id, session_id, 'n', '', 0 FROM runplane.sessions WHERE session_id = 's-done'`,
+    ),
+  },
+  {
+    invariant: 'VIEW-1',
     says: /reader ann has read version 99 of session s-done/,
     plant: () =>
       on.query(

@@ -232,3 +232,20 @@ SELECT 'VIEW-1', 'tenant ' || tenant_id || ' counts ' || coalesce(c.n, 0) || ' r
 FROM (SELECT tenant_id, status, sum(n) AS n FROM runplane.run_status_counts GROUP BY tenant_id, status) c
 FULL JOIN (SELECT tenant_id, status, count(*) AS n FROM runplane.runs GROUP BY tenant_id, status) r USING (tenant_id, status)
 WHERE coalesce(c.n, 0) <> coalesce(r.n, 0)
+UNION ALL
+SELECT 'VIEW-1', count(*) || ' rows of ' || v.what || ' were built for session ' || v.session_id || ', and no rebuild of it is under way'
+FROM (
+  SELECT tenant_id, session_id, 'channel_bindings' AS what FROM runplane.channel_bindings WHERE ascii(tenant_id) < 32
+  UNION ALL SELECT tenant_id, session_id, 'channel_inbounds' AS what FROM runplane.channel_inbounds WHERE ascii(tenant_id) < 32
+  UNION ALL SELECT tenant_id, session_id, 'channel_routes' AS what FROM runplane.channel_routes WHERE ascii(tenant_id) < 32
+  UNION ALL SELECT tenant_id, session_id, 'channel_deliveries' AS what FROM runplane.channel_deliveries WHERE ascii(tenant_id) < 32
+  UNION ALL SELECT tenant_id, session_id, 'context_windows' AS what FROM runplane.context_windows WHERE ascii(tenant_id) < 32
+  UNION ALL SELECT tenant_id, session_id, 'context_notes' AS what FROM runplane.context_notes WHERE ascii(tenant_id) < 32
+  UNION ALL SELECT tenant_id, session_id, 'context_history' AS what FROM runplane.context_history WHERE ascii(tenant_id) < 32
+  UNION ALL SELECT tenant_id, session_id, 'approvals' AS what FROM runplane.approvals WHERE ascii(tenant_id) < 32
+  UNION ALL SELECT tenant_id, session_id, 'input_requests' AS what FROM runplane.input_requests WHERE ascii(tenant_id) < 32
+  UNION ALL SELECT tenant_id, session_id, 'submissions' AS what FROM runplane.submissions WHERE ascii(tenant_id) < 32
+  UNION ALL SELECT tenant_id, session_id, 'session_views' AS what FROM runplane.session_views WHERE ascii(tenant_id) < 32
+) v
+WHERE NOT EXISTS (SELECT FROM runplane.session_rebuilds r WHERE chr(1) || r.tenant_id = v.tenant_id AND r.session_id = v.session_id AND r.state <> 'completed')
+GROUP BY v.tenant_id, v.session_id, v.what

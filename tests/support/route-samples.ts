@@ -138,6 +138,9 @@ export const ROUTE_SAMPLES: Readonly<Record<string, RouteSample>> = {
   'GET /v1/health': { foreign: 'own' },
   'GET /v1/migrations': { foreign: 'own' },
   'GET /v1/dispatch': { foreign: 'own' },
+  'GET /v1/rebuilds': { foreign: 'own' },
+  'POST /v1/sessions/:sessionId/rebuild': { foreign: 404 },
+  'GET /v1/sessions/:sessionId/rebuild': { foreign: 404 },
 };
 
 /** `POST /v1/runs/:runId/claim` → `/v1/runs/run_…/claim` */

@@ -51,6 +51,7 @@ import {
   type Outcome,
   type PreviewRetention,
   type RegisterRunner,
+  RebuildStatus,
   RetentionPreview,
   Run,
   RUN_LIST_ROWS_MAX,
@@ -68,6 +69,7 @@ import {
   Session,
   SessionEventList,
   SessionExplanation,
+  SessionRebuild,
   StoreHealth,
   type StreamEnd,
   TurnAdmission,
@@ -226,6 +228,16 @@ export function createClient(options: ClientOptions) {
     getMigrationContract: (o?: CallOptions): Promise<MigrationContract> => get('/migrations', MigrationContract, {}, o),
 
     getDispatchStatus: (o?: CallOptions): Promise<DispatchStatus> => get('/dispatch', DispatchStatus, {}, o),
+
+    /** Sessions whose views wait to be built anew from their logs. */
+    getRebuildStatus: (o?: CallOptions): Promise<RebuildStatus> => get('/rebuilds', RebuildStatus, {}, o),
+
+    /** Has the views of a session built anew in the background. */
+    requestSessionRebuild: (sessionId: string, o?: CallOptions): Promise<SessionRebuild> =>
+      post(`/sessions/${id(sessionId)}/rebuild`, undefined, SessionRebuild, o),
+
+    getSessionRebuild: (sessionId: string, o?: CallOptions): Promise<SessionRebuild> =>
+      get(`/sessions/${id(sessionId)}/rebuild`, SessionRebuild, {}, o),
 
     explainSession: (sessionId: string, o?: CallOptions): Promise<SessionExplanation> =>
       get(`/sessions/${id(sessionId)}/why`, SessionExplanation, {}, o),

@@ -20,3 +20,19 @@ export const SessionRebuild = z
   })
   .meta({ id: 'SessionRebuild' });
 export type SessionRebuild = z.infer<typeof SessionRebuild>;
+
+/** The sessions of a tenant whose views wait to be built anew. */
+export const RebuildStatus = z
+  .strictObject({
+    currentVersion: z.int().meta({ description: 'Of the rules of this program' }),
+    staleCount: z.int().meta({ description: 'Sessions whose built-in views were built by older rules, or have failed' }),
+    waitingCount: z.int(),
+    runningCount: z.int(),
+    failingCount: z.int().meta({ description: 'Of those that wait: tried before' }),
+    givenUpCount: z.int().meta({ description: 'Of those that wait: tried as often as they may be; ask for them again when the cause is removed' }),
+    isExact: z.boolean().meta({ description: 'False where there are more than were counted' }),
+    oldestRequestedAt: z.iso.datetime().nullable(),
+    firstError: z.string().nullable(),
+  })
+  .meta({ id: 'RebuildStatus' });
+export type RebuildStatus = z.infer<typeof RebuildStatus>;

@@ -23,12 +23,14 @@ export async function explainSession(at: At, key: SessionKey): Promise<SessionEx
   const run = await activeRun(on, session);
   const { claimDeadlineMs } = (await requireTenant(on, key.tenantId)).settings;
   const { cause, isMoving, sentence } = explainSessionFacts(session, run, { claimDeadlineMs });
+  const views = await getSessionRebuild(at, key);
   return {
     sessionId: session.sessionId,
     cause,
     isMoving,
-    sentence,
+    sentence: views.stale ? `${sentence} ${staleViews(views)}` : sentence,
     facts: known({
+      staleViews: views.staleReason,
       executionState: session.executionState,
       activeRunId: session.activeRunId,
       activeCommandId: session.activeCommandId,
@@ -39,6 +41,12 @@ export async function explainSession(at: At, key: SessionKey): Promise<SessionEx
     }),
     run: run === undefined ? null : explanationOf(session.activeRunId ?? '', run),
   };
+}
+
+/** What is read of the log (context, approvals, snapshot) may not be as the log says; the log itself is. */
+function staleViews({ staleReason, state, lastError }: SessionRebuild): string {
+  const how = { none: 'ask for a rebuild', waiting: 'a rebuild waits', running: 'a rebuild is under way', completed: 'ask for a rebuild' };
+  return `Its views are stale (${staleReason ?? ''}): ${how[state]}${lastError === null ? '' : `, the last one failed: ${lastError}`}.`;
 }
 
 async function activeRun(on: SqlExecutor, { tenantId, activeRunId }: SessionRow): Promise<ExplainedRun | undefined> {

@@ -35,8 +35,8 @@ export {
 } from './read-submissions';
 export { rebuildAllSessions, type RebuiltAll } from './rebuild/rebuild-all-sessions';
 export { rebuildSession, type RebuildOptions, type RebuildSteps, type RebuiltSession } from './rebuild/rebuild-session';
-export { countStaleSessions, rebuildStaleOnce, type RebuildReport, type StalePlaces } from './rebuild/rebuild-stale-once';
-export { getSessionRebuild, requestSessionRebuild } from './rebuild/request-session-rebuild';
+export { rebuildStaleOnce, type RebuildReport, type StalePlaces } from './rebuild/rebuild-stale-once';
+export { getRebuildStatus, getSessionRebuild, requestSessionRebuild } from './rebuild/request-session-rebuild';
 export { NO_SHADOW } from './rebuild/shadow-views.sql';
 export { renameSession } from './rename-session';
 export { adoptBoundary, assertBoundary, ensureSession, getSession, resolveSessionRef, sessionNotFound, type Boundary } from './session';

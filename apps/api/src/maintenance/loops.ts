@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { RETENTION_KINDS, RETENTION_ROWS_DEFAULT, type RetentionKind } from '@runplane/contracts';
+import { REBUILD_SESSIONS_DEFAULT, RETENTION_KINDS, RETENTION_ROWS_DEFAULT, type RetentionKind } from '@runplane/contracts';
 import type { Db } from '@runplane/database';
 import {
   cancelOverdueRunsOnce,
@@ -19,6 +19,7 @@ import {
   type RetentionPlaces,
   type StorageCollector,
 } from '@runplane/runs';
+import { rebuildStaleOnce, type StalePlaces } from '@runplane/sessions';
 import { pruneRunTokensOnce } from '../access/api-keys';
 import type { Credentials } from '../access/credentials';
 import { runEvery, type Loop } from './run-every';
@@ -56,6 +57,7 @@ export function startLoops({ db, credentials, launcher, collector, retention = '
     every('compactRunCounts', 10_000, () => compactRunCountsOnce(db)),
     every('pruneReservations', 60_000, () => pruneReservationsOnce(db)),
     ...(retention === 'off' ? [] : RETENTION_KINDS.map((kind) => pruner(db, kind, retention.archive, onError))),
+    rebuilder(db, owner, onError),
     every('flushLastUsed', 10_000, () => credentials.flushLastUsedOnce()),
     every('pruneRunTokens', 60_000, () => pruneRunTokensOnce(db)),
   ];
@@ -72,6 +74,25 @@ function pruner(db: Db, kind: RetentionKind, archive: ArchiveSink | undefined, o
       const { changed, failed, tenants, next } = await PRUNE_ONCE[kind](db, { archive, after, signal, onAlive: beat });
       after = next; // where all has been looked at, the next pass begins anew
       return { changed, failed: failed + tenants.filter(({ archiveMissing }) => archiveMissing).length };
+    },
+    onError,
+  });
+}
+
+/** Builds views anew that older rules have made, or that somebody has asked for: a few sessions a pass, one after the other. */
+function rebuilder(db: Db, owner: string, onError: LoopsOf['onError']): Loop {
+  let after: StalePlaces = {};
+  return runEvery({
+    name: 'rebuildStale',
+    intervalMs: 5_000,
+    fullPass: REBUILD_SESSIONS_DEFAULT,
+    pass: async (signal, beat) => {
+      const onFailed = (_session: unknown, error: unknown): void => {
+        onError(error, 'rebuildStale');
+      };
+      const { changed, failed, next } = await rebuildStaleOnce(db, { owner, after, signal, onProgress: beat, onFailed });
+      after = next;
+      return { changed, failed };
     },
     onError,
   });

@@ -5,7 +5,7 @@ import type { SessionKey } from '../session.sql';
 import { rebuildDue, type RebuildDue } from './rebuild-due';
 import { rulesOf } from './rebuild-session';
 import { forgetRebuilds, requestRebuilds } from './session-rebuild.sql';
-import { countStaleHeads, listStaleHeads, listStaleTeamViews, type HeadPlace } from './stale-views.sql';
+import { listStaleHeads, listStaleTeamViews, type HeadPlace } from './stale-views.sql';
 
 /** Where the search for stale views goes on; nothing: from the beginning. */
 export interface StalePlaces {
@@ -49,9 +49,4 @@ export function findStaleTeamViews(db: Db, after: SessionKey | undefined): Retur
   const { projections } = db.options;
   if (projections.length === 0) return Promise.resolve({ sessions: [], next: undefined });
   return listStaleTeamViews(db.sql, { projections, after, limit: REBUILD_SCAN_ROWS });
-}
-
-/** How many sessions have built-in views of older rules, counted up to a thousand. */
-export function countStaleSessions(db: Db, { tenantId }: { tenantId?: string | undefined } = {}): Promise<number> {
-  return countStaleHeads(db.sql, { olderThan: VIEWS_VERSION, tenantId, countMax: REBUILD_SCAN_ROWS });
 }

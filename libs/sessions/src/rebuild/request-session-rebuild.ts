@@ -1,9 +1,10 @@
-import type { SessionRebuild } from '@runplane/contracts';
+import { REBUILD_SCAN_ROWS, type RebuildStatus, type SessionRebuild } from '@runplane/contracts';
 import { executorOf, isTx, type At } from '@runplane/database';
 import { VIEWS_VERSION } from '../projections';
 import { sessionNotFound } from '../session';
 import type { SessionKey } from '../session.sql';
 import { findRebuild, requestRebuilds } from './session-rebuild.sql';
+import { countRebuilds } from './stale-views.sql';
 
 /**
  * Asks for a rebuild of a session's views; a process with background loops does it soon. One under way goes on, one that has failed too often
@@ -35,3 +36,10 @@ export async function getSessionRebuild(at: At, { tenantId, sessionId }: Session
 }
 
 const registeredOf = (at: At) => (isTx(at) ? at.projections : at.options.projections);
+
+/** How many sessions of a tenant, or of all, have views of older rules, and how their rebuilds stand; counted up to a thousand. */
+export async function getRebuildStatus(at: At, { tenantId }: { tenantId?: string | undefined } = {}): Promise<RebuildStatus> {
+  const counts = await countRebuilds(executorOf(at), { olderThan: VIEWS_VERSION, tenantId, countMax: REBUILD_SCAN_ROWS });
+  const most = Math.max(counts.staleCount, counts.waitingCount + counts.runningCount);
+  return { currentVersion: VIEWS_VERSION, ...counts, isExact: most < REBUILD_SCAN_ROWS };
+}

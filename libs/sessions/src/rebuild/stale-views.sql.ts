@@ -1,4 +1,4 @@
-import type { SessionProjection } from '@runplane/contracts';
+import { REBUILD_ATTEMPTS_MAX, type SessionProjection } from '@runplane/contracts';
 import { column, emptySql, oneRow, rows, sql, type SqlExecutor } from '@runplane/database';
 import { z } from 'zod';
 import type { SessionKey } from '../session.sql';
@@ -26,19 +26,39 @@ export async function listStaleHeads(
   return { sessions, next: sessions.length < limit ? undefined : sessions.at(-1) };
 }
 
-/** How many sessions have views of older rules, of those that are counted at most. */
-export async function countStaleHeads(
+const CountsRow = z.object({
+  staleCount: column.int,
+  waitingCount: column.int,
+  runningCount: column.int,
+  failingCount: column.int,
+  givenUpCount: column.int,
+  oldestRequestedAt: column.time.nullable(),
+  firstError: column.text.nullable(),
+});
+export type RebuildCounts = z.infer<typeof CountsRow>;
+
+/** Counts sessions whose views are of older rules, and rebuilds that are not done; each up to `countMax`, of one tenant or of all. */
+export function countRebuilds(
   on: SqlExecutor,
-  { olderThan, tenantId, countMax }: { olderThan: number; tenantId?: string | undefined; countMax: number },
-): Promise<number> {
-  const found = await oneRow(
+  { olderThan, tenantId, countMax }: { olderThan: number; tenantId: string | undefined; countMax: number },
+): Promise<RebuildCounts> {
+  const ofTenant = tenantId === undefined ? emptySql : sql`AND tenant_id = ${tenantId}::text`;
+  return oneRow(
     on,
-    z.object({ n: column.int }),
-    sql`SELECT count(*)::int AS "n" FROM (
-          SELECT FROM runplane.session_heads WHERE views_version < ${olderThan}::int AND deleted_at IS NULL
-            ${tenantId === undefined ? emptySql : sql`AND tenant_id = ${tenantId}::text`} LIMIT ${countMax}::int) s`,
+    CountsRow,
+    sql`WITH r AS (
+          SELECT state, attempts, requested_at, last_error, ready_at FROM runplane.session_rebuilds
+          WHERE state IN ('waiting', 'running') ${ofTenant} ORDER BY ready_at LIMIT ${countMax}::int
+        )
+        SELECT (SELECT count(*) FROM (SELECT FROM runplane.session_heads WHERE views_version < ${olderThan}::int AND deleted_at IS NULL ${ofTenant}
+            LIMIT ${countMax}::int) s)::int AS "staleCount",
+          (count(*) FILTER (WHERE state = 'waiting'))::int AS "waitingCount", (count(*) FILTER (WHERE state = 'running'))::int AS "runningCount",
+          (count(*) FILTER (WHERE state = 'waiting' AND last_error IS NOT NULL))::int AS "failingCount",
+          (count(*) FILTER (WHERE state = 'waiting' AND attempts >= ${REBUILD_ATTEMPTS_MAX}::int))::int AS "givenUpCount",
+          runplane.wire_time(min(requested_at)) AS "oldestRequestedAt",
+          (SELECT last_error FROM r WHERE last_error IS NOT NULL ORDER BY ready_at LIMIT 1) AS "firstError"
+        FROM r`,
   );
-  return found.n;
 }
 
 const ScannedRow = z.object({ tenantId: column.text, sessionId: column.text, stale: column.bool });

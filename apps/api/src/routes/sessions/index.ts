@@ -8,6 +8,7 @@ import { listSessionOutputRoute } from './list-session-output';
 import { listSessionTraceRoute } from './list-session-trace';
 import { listSessionCancelRequestsRoute } from './list-session-cancel-requests';
 import { getResourceRunRoute } from './get-resource-run';
+import { getSessionRebuildRoute } from './get-session-rebuild';
 import { getSessionSummaryRoute } from './get-session-summary';
 import { listExpiredStorageRoute } from './list-expired-storage';
 import { listSessionChangesRoute } from './list-session-changes';
@@ -17,6 +18,7 @@ import { markSessionsReadRoute } from './mark-sessions-read';
 import { markStorageEvictedRoute } from './mark-storage-evicted';
 import { refreshSessionStorageRoute } from './refresh-session-storage';
 import { renameSessionRoute } from './rename-session';
+import { requestSessionRebuildRoute } from './request-session-rebuild';
 import { upsertSessionRoute } from './upsert-session';
 
 export const sessionRoutes: readonly Route[] = [
@@ -39,4 +41,6 @@ export const sessionRoutes: readonly Route[] = [
   refreshSessionStorageRoute,
   markStorageEvictedRoute,
   listExpiredStorageRoute,
+  requestSessionRebuildRoute,
+  getSessionRebuildRoute,
 ];
