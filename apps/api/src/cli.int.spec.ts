@@ -1,8 +1,10 @@
 import { mkdtemp, rm } from 'node:fs/promises';
 import os from 'node:os';
 import path from 'node:path';
+import { inTransaction } from '@runplane/database';
 import { useDatabase } from '@runplane/database/testing';
 import { createRuns, getRun } from '@runplane/runs';
+import { appendAsServer, createSessions } from '@runplane/sessions';
 import { runCli } from './cli';
 import { Terminal } from './cli/terminal';
 
@@ -117,6 +119,50 @@ describe('the command line', () => {
     expect(refused.stderr).toContain(advice);
     expect(refused.stderr).not.toContain('DATABASE_URL');
     expect(refused.stdout).toBe('');
+  });
+
+  test('rebuilds the views of one session, of those that are stale, of all, and says what was wrong', async () => {
+    await runplane('tenants', 'create', 'logs');
+    const { createSession } = createSessions(database.db);
+    for (const id of ['one', 'two']) await createSession({ tenantId: 'logs', header: { id } });
+    const note = { type: 'context/note-written', data: { path: 'plan', text: 'right' } };
+    await inTransaction(database.db, (tx) => appendAsServer(tx, { tenantId: 'logs', sessionId: 'one' }, { events: [note] }));
+    const of = `tenant_id = 'logs' AND session_id = 'one'`;
+    await database.db.pool.query(`UPDATE runplane.context_notes SET content = 'wrong' WHERE ${of}`);
+    await database.db.pool.query(`UPDATE runplane.session_heads SET views_version = 0 WHERE ${of}`);
+
+    expect((await runplane('sessions', 'views', '--tenant', 'logs')).stdout).toMatch(/staleCount +1\n/);
+    expect((await runplane('sessions', 'views', 'one', '--tenant', 'logs')).stdout).toMatch(
+      /^The views of one are stale: a built-in view has failed/,
+    );
+    expect((await runplane('why', 'session', 'one', '--tenant', 'logs')).stdout).toContain(
+      'Its views are stale (a built-in view has failed): ask for a rebuild.',
+    );
+    const stale = await runplane('sessions', 'rebuild', '--stale');
+    expect([stale.code, stale.stderr, stale.stdout]).toEqual([0, '1 sessions to rebuild\n', '1 sessions rebuilt, 0 failed.\n']);
+    expect((await runplane('sessions', 'views', 'one', '--tenant', 'logs')).stdout).toMatch(/as its log says[^]*changedRows +2/);
+    expect((await runplane('sessions', 'rebuild', 'one', '--tenant', 'logs')).stdout).toBe(
+      'one: 1 events read, every view was as the log says.\n',
+    );
+    expect(JSON.parse((await runplane('sessions', 'rebuild', '--all', '--tenant', 'logs', '--json')).stdout)).toEqual({
+      requested: 2,
+      changed: 2,
+      failed: 0,
+      failures: [],
+    });
+
+    await database.db.pool.query(`UPDATE runplane.session_heads SET last_sequence = 5 WHERE ${of}`); // a log without its end
+    const broken = await runplane('sessions', 'rebuild', '--all', '--tenant', 'logs');
+    expect([broken.code, broken.stderr]).toEqual([1, expect.stringContaining('one: the log ends at 0, its head says 5')]);
+    await database.db.pool.query(`UPDATE runplane.session_heads SET last_sequence = 0 WHERE ${of}`);
+    expect(await runplane('sessions', 'rebuild', 'one', '--tenant', 'logs')).toMatchObject({ code: 0 });
+
+    for (const args of [['--all', '--stale'], [], ['one'], ['one', '--all', '--tenant', 'logs']])
+      expect((await runplane('sessions', 'rebuild', ...args)).code).toBe(2);
+    expect(await runplane('sessions', 'rebuild', 'nobody', '--tenant', 'logs')).toMatchObject({
+      code: 1,
+      stderr: expect.stringContaining('no session'),
+    });
   });
 
   test('does nothing when every migration is there', async () => {

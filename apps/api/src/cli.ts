@@ -5,6 +5,7 @@ import { isConnectionLoss, sqlStateOf } from '@runplane/database';
 import { addKeyCommands } from './cli/keys';
 import { addMigrateCommand } from './cli/migrate';
 import { addRetentionCommands } from './cli/retention';
+import { addSessionCommands } from './cli/sessions';
 import { Terminal } from './cli/terminal';
 import { addTenantCommands } from './cli/tenants';
 import { addWhyCommands } from './cli/why';
@@ -12,7 +13,7 @@ import { addWhyCommands } from './cli/why';
 /** The operator's command line. It works on the database alone; the API need not run. */
 export function buildCli(terminal: Terminal): Command {
   const program = new Command('runplane')
-    .description('Tenants, API keys, migrations and retention of a Runplane store, and why a run does not move.')
+    .description('Tenants, API keys, migrations, retention and views of a Runplane store, and why a run does not move.')
     .option('--database-url <url>', 'the store; default: DATABASE_URL, else the embedded PostgreSQL in RUNPLANE_DATA_DIR')
     .option('--json', 'print JSON, for programs')
     .showHelpAfterError('(--help shows examples)')
@@ -23,6 +24,7 @@ export function buildCli(terminal: Terminal): Command {
   addMigrateCommand(program, terminal);
   addWhyCommands(program, terminal);
   addRetentionCommands(program, terminal);
+  addSessionCommands(program, terminal);
   return program;
 }
 

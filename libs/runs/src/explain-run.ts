@@ -1,6 +1,13 @@
-import { SessionNotFound, type JsonObject, type RunExplanation, type SessionCause, type SessionExplanation } from '@runplane/contracts';
+import {
+  SessionNotFound,
+  type JsonObject,
+  type RunExplanation,
+  type SessionCause,
+  type SessionExplanation,
+  type SessionRebuild,
+} from '@runplane/contracts';
 import { executorOf, requireTenant, type At, type SqlExecutor } from '@runplane/database';
-import { findSession, storageHeldMs, type SessionKey, type SessionRow } from '@runplane/sessions';
+import { findSession, getSessionRebuild, storageHeldMs, type SessionKey, type SessionRow } from '@runplane/sessions';
 import { findExplainedRun, type ExplainedRun } from './explain-run.sql';
 import { absentRun } from './require';
 import { decideStaleness } from './run-decisions';

@@ -117,6 +117,16 @@ function measureLoops(loops: () => readonly Loop[], registers: Registry[]): void
   ofLoops('runplane_loop_changed', 'What the passes have changed since start', (loop) => loop.stats.changed);
   ofLoops('runplane_loop_failed', 'What the passes could not do, and will try again, since start', (loop) => loop.stats.failed);
   ofLoops('runplane_loop_beat_age_seconds', 'Time since a pass last ended', (loop) => loop.stats.sinceBeatMs / 1000);
+  const found = new Gauge({
+    name: 'runplane_loop_found',
+    help: 'What the last pass of a loop has found: sessions with stale views, and rebuilds that wait, fail or were given up',
+    labelNames: ['loop', 'what'],
+    registers,
+    collect: () => {
+      for (const loop of loops())
+        for (const [what, count] of Object.entries(loop.found?.() ?? {})) found.set({ loop: loop.name, what }, count);
+    },
+  });
 }
 
 declare module 'fastify' {

@@ -19,7 +19,7 @@ import {
   type RetentionPlaces,
   type StorageCollector,
 } from '@runplane/runs';
-import { rebuildStaleOnce, type StalePlaces } from '@runplane/sessions';
+import { getRebuildStatus, rebuildStaleOnce, type StalePlaces } from '@runplane/sessions';
 import { pruneRunTokensOnce } from '../access/api-keys';
 import type { Credentials } from '../access/credentials';
 import { runEvery, type Loop } from './run-every';
@@ -82,7 +82,8 @@ function pruner(db: Db, kind: RetentionKind, archive: ArchiveSink | undefined, o
 /** Builds views anew that older rules have made, or that somebody has asked for: a few sessions a pass, one after the other. */
 function rebuilder(db: Db, owner: string, onError: LoopsOf['onError']): Loop {
   let after: StalePlaces = {};
-  return runEvery({
+  let found: Readonly<Record<string, number>> = {};
+  const loop = runEvery({
     name: 'rebuildStale',
     intervalMs: 5_000,
     fullPass: REBUILD_SESSIONS_DEFAULT,
@@ -92,10 +93,21 @@ function rebuilder(db: Db, owner: string, onError: LoopsOf['onError']): Loop {
       };
       const { changed, failed, next } = await rebuildStaleOnce(db, { owner, after, signal, onProgress: beat, onFailed });
       after = next;
+      const { staleCount, waitingCount, failingCount, givenUpCount } = await getRebuildStatus(db);
+      found = { stale: staleCount, waiting: waitingCount, failing: failingCount, givenUp: givenUpCount };
       return { changed, failed };
     },
     onError,
   });
+  return {
+    name: loop.name,
+    intervalMs: loop.intervalMs,
+    get stats() {
+      return loop.stats;
+    },
+    found: () => found,
+    stop: loop.stop,
+  };
 }
 
 /** Woken by the hub when a command with a dispatch has been committed; the interval finds retries that have become due. */

@@ -29,6 +29,8 @@ export interface Loop {
   readonly name: string;
   readonly intervalMs: number;
   readonly stats: LoopStats;
+  /** Counts of what its last pass has found, where somebody may have to look at them. */
+  readonly found?: (() => Readonly<Record<string, number>>) | undefined;
   /** No further pass; resolves when the running one has ended. */
   stop(): Promise<void>;
 }
