@@ -132,14 +132,15 @@ export function attemptSet(state: QueueAttemptState, failure: { kind: string; me
 
 const EndedRow = z.object({ tenantId: column.text, taskId: column.text, attemptId: column.text, runId: column.text });
 
-/** Running attempts whose run has ended, or is gone: without a lock, looked at again under them. */
+/** Running attempts whose run has ended, or was removed by retention: without a lock, looked at again under them. */
 export function listAttemptsOfEndedRuns(on: SqlExecutor, limit: number): Promise<z.infer<typeof EndedRow>[]> {
   return rows(
     on,
     EndedRow,
     sql`SELECT a.tenant_id AS "tenantId", a.task_id AS "taskId", a.attempt_id AS "attemptId", a.run_id AS "runId"
         FROM runplane.queue_attempts a LEFT JOIN runplane.runs r ON r.tenant_id = a.tenant_id AND r.id = a.run_id
-        WHERE a.state = 'running' AND a.run_id IS NOT NULL AND (r.id IS NULL OR r.finished_at IS NOT NULL)
+        WHERE a.state = 'running' AND a.run_id IS NOT NULL AND CASE WHEN r.id IS NOT NULL THEN r.finished_at IS NOT NULL
+          ELSE EXISTS (SELECT FROM runplane.run_tombstones d WHERE d.tenant_id = a.tenant_id AND d.run_id = a.run_id) END
         LIMIT ${limit}::int`,
   );
 }

@@ -1,7 +1,28 @@
-// The door of libs/queue: tasks in named queues.
+// The door of libs/queue: tasks in named queues, and the attempts at them.
 
+export { cancelQueueTask } from './cancel-queue-task';
 export { claimQueueTasks, waitForQueueTasks, type ClaimTasksInput } from './claim-queue-tasks';
 export { createQueueTask, createQueueTasks } from './create-queue-tasks';
+export { explainQueueTask } from './explain-queue-task';
+export { listQueueLanes, setLaneLimit } from './lane-limits';
+export { createQueue } from './queue';
+export { activateQueueRetry, noteReservationFailure, reserveQueueRetry } from './queue-retries';
+export {
+  getQueueCommander,
+  getQueueStats,
+  getQueueTask,
+  listQueueAttempts,
+  listQueueTaskChanges,
+  listQueueTasks,
+  markQueueTasksRead,
+  type ListQueueTaskChanges,
+  type ListQueueTasks,
+} from './read-queue-tasks';
 export { readyDueTasksOnce } from './ready-due-tasks';
+export { runQueueTask } from './run-queue-task';
+export { scheduleQueueTask } from './schedule-queue-task';
+export { expireReservationsOnce, settleAttemptsOnce, type QueuePass } from './settle-attempts';
 export { renewQueueTask, renewQueueTasks, settleQueueTask, settleQueueTasks } from './settle-queue-tasks';
 export { sweepQueueLeasesOnce } from './sweep-queue-leases';
+export { type TaskKey } from './task.sql';
+export { updateQueueAttempt } from './update-queue-attempt';

@@ -148,13 +148,21 @@ export function listLanesPage(
   {
     tenantId,
     queue,
+    only,
     after,
     limit,
-  }: { tenantId: string; queue: string | undefined; after: { queue: string; lane: string } | undefined; limit: number },
+  }: {
+    tenantId: string;
+    queue: string | undefined;
+    only: string | undefined;
+    after: { queue: string; lane: string } | undefined;
+    limit: number;
+  },
 ): Promise<z.infer<typeof LaneRow>[]> {
   const conditions = [
     sql`l.tenant_id = ${tenantId}::text`,
     ...(queue === undefined ? [] : [sql`l.queue = ${queue}::text`]),
+    ...(only === undefined ? [] : [sql`l.lane = ${only}::text`]),
     ...(after === undefined ? [] : [sql`(l.queue, l.lane) > (${after.queue}::text, ${after.lane}::text)`]),
   ];
   return rows(

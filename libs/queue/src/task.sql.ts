@@ -176,6 +176,13 @@ export async function writeTask(tx: Tx, { tenantId, taskId }: TaskKey, set: Sql)
   if (written.length !== 1) throw new Error(`queue task ${taskId}, which is locked, was not written`);
 }
 
+/** Counts a reserved retry of a locked task: no change that a reader should see, so the version stays. */
+export async function writeRetryIndex(tx: Tx, { tenantId, taskId }: TaskKey, retryIndex: number): Promise<void> {
+  await tx.query(
+    sql`UPDATE runplane.queue_tasks SET last_retry_index = ${retryIndex}::int WHERE tenant_id = ${tenantId}::text AND id = ${taskId}::text`,
+  );
+}
+
 /** The SET list of a task's end, or of its going on in another way: nobody holds it any more. */
 export function endedSet(state: QueueTaskState, { lastError }: { lastError: string | null }): Sql {
   return sql`state = ${state}::text::runplane.queue_task_state, owner = NULL, expires_at = NULL, places = 0, ended_at = runplane.app_now(),

@@ -30,6 +30,7 @@ export interface NewCancelRequest extends RunKey {
   readonly targetId: string;
   readonly commandId: string | null;
   readonly sessionId: string | null;
+  readonly taskId?: string | null;
   readonly reason: string;
   readonly requestedBy: string | null;
   readonly epoch: number;
@@ -40,9 +41,9 @@ export function insertCancelRequest(tx: Tx, request: NewCancelRequest): Promise<
   return oneRow(
     tx,
     RequestRow,
-    sql`INSERT INTO runplane.cancel_requests (tenant_id, id, target_kind, target_id, run_id, command_id, session_id, reason, requested_by, epoch, stage)
+    sql`INSERT INTO runplane.cancel_requests (tenant_id, id, target_kind, target_id, run_id, command_id, session_id, task_id, reason, requested_by, epoch, stage)
         VALUES (${request.tenantId}::text, ${request.requestId}::text, ${request.targetKind}::text::runplane.cancel_target_kind, ${request.targetId}::text,
-          ${request.runId}::text, ${request.commandId}::text, ${request.sessionId}::text, ${request.reason}::text, ${request.requestedBy}::text,
+          ${request.runId}::text, ${request.commandId}::text, ${request.sessionId}::text, ${request.taskId ?? null}::text, ${request.reason}::text, ${request.requestedBy}::text,
           ${request.epoch}::int, 'accepted')
         RETURNING ${COLUMNS}`,
   );

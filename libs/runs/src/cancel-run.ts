@@ -28,7 +28,8 @@ export interface CancelledRun {
  * Asks a run to stop. Two phases: its holder learns of the request and may stop in its own way until the deadline; a run that nobody
  * holds, whose holder is dead, or that shall not wait (`immediate`) ends at once.
  *
- * Input     reason: up to 500 code points are kept; graceMs: 0 to 10 min, default 30 s or the tenant's; requestedBy: who asked.
+ * Input     reason: up to 500 code points are kept; graceMs: 0 to 10 min, default 30 s or the tenant's; requestedBy: who asked; taskId: the queue
+ *           task for whose sake, which is then the request's target.
  * Returns   the run, and the request that stands; `changed: false` when it has ended or was asked already: the first deadline stands.
  * Locks     run → run lease → commands → intents → session (closeRun).   Writes: runs, cancel_requests, run_events, outbox.
  * Errors    RunNotFound, InvalidRequest.
@@ -38,13 +39,14 @@ export interface CancelledRun {
  */
 export async function cancelRun(
   tx: Tx,
-  { tenantId, runId, requestedBy, ...input }: RunKey & Cancel & { requestedBy?: string | undefined },
+  { tenantId, runId, requestedBy, taskId, ...input }: RunKey & Cancel & { requestedBy?: string | undefined; taskId?: string | undefined },
 ): Promise<CancelledRun> {
   const cancel = parseInput(Cancel, input);
   const key = { tenantId, runId };
   const run = await requireLockedRun(tx, key);
   const lease = await lockRunLease(tx, key);
-  return cancelLockedRun(tx, run, lease, { ...cancel, target: { kind: 'run', id: runId }, requestedBy });
+  const target = taskId === undefined ? ({ kind: 'run', id: runId } as const) : ({ kind: 'task', id: taskId } as const);
+  return cancelLockedRun(tx, run, lease, { ...cancel, target, requestedBy });
 }
 
 export interface RunCancel {
@@ -85,6 +87,7 @@ export async function cancelLockedRun(
     targetId: target.id,
     commandId: null,
     sessionId,
+    taskId: target.kind === 'task' ? target.id : null,
     reason: freeText(reason),
     requestedBy: requestedBy ?? null,
     epoch: run.cancelEpoch + 1,

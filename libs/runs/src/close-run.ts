@@ -6,7 +6,7 @@ import {
   type JsonObject,
   type TerminalStatus,
 } from '@runplane/contracts';
-import { emptySql, sql, type Sql, type Tx } from '@runplane/database';
+import { emptySql, sql, type Sql, type Stream, type Tx } from '@runplane/database';
 import { lockSession, writeFeedNumber, writeThread, writeTurnEnded, type SessionRow } from '@runplane/sessions';
 import { writeCancelStage } from './cancel-request.sql';
 import { lockOpenCommands, writeCommandsCancelledWithRun, writeCommandsClosed, type CommandEnding, type CommandRow } from './command.sql';
@@ -17,6 +17,9 @@ import { addSearchText } from './run-search.sql';
 import { searchLines } from './run-search';
 import { commandStream, type RunRow } from './run.sql';
 import { cancelStageEvent, commandTerminalEvent, runTerminalEvent, sessionUpdatedEvent, steerEvent } from './server-events';
+
+/** Told with each end of a run, for what hangs on runs without their knowing: see settleAttemptsOnce in libs/queue. */
+export const RUN_ENDED = 'runs:ended' satisfies Stream;
 
 /** How a run ends, and why. */
 export interface RunEnding {
@@ -87,6 +90,7 @@ export async function closeRun(tx: Tx, run: RunRow, given: RunEnding): Promise<v
     ending.failureKind === null ? emptySql : addSearchText(searchLines([ending.failureKind, ending.failureMessage])),
   );
   tx.changed(commandStream(key));
+  tx.changed(RUN_ENDED);
   if (session === undefined) return;
   const { tenantId, sessionId } = session;
   const freed = await writeTurnEnded(tx, {

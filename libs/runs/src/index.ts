@@ -12,6 +12,7 @@ export { cancelRun } from './cancel-run';
 export { claimExpiredStorage } from './claim-expired-storage';
 export { cancelSession } from './cancel-session';
 export { claimRun } from './claim-run';
+export { RUN_ENDED } from './close-run';
 export { collectStorageOnce, type StorageCollector } from './collect-storage';
 export { createCommand } from './create-command';
 export { createRun } from './create-run';
