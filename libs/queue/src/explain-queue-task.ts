@@ -1,4 +1,4 @@
-import type { JsonObject, RunExplanation, TaskExplanation } from '@runplane/contracts';
+import type { RunExplanation, TaskExplanation } from '@runplane/contracts';
 import { isDomainError } from '@runplane/contracts';
 import { executorOf, type At } from '@runplane/database';
 import { explainRun } from '@runplane/runs';
@@ -16,7 +16,7 @@ export async function explainQueueTask(at: At, { tenantId, taskId }: TaskKey): P
     taskId,
     ...why,
     nextChangeInMs: why.nextChangeInMs === null ? null : Math.max(why.nextChangeInMs, 0),
-    facts: Object.fromEntries(Object.entries(task).filter(([, value]) => value !== null)) as JsonObject,
+    facts: Object.fromEntries(Object.entries(task).filter(([, value]) => value !== null)),
     run: why.cause === 'run-under-way' ? await runOf(at, { tenantId, runId: task.runId ?? '' }) : null,
   };
 }
