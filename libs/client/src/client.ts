@@ -26,7 +26,6 @@ import {
   CancelledRun,
   CancelledSession,
   CancelProgress,
-  CancelRequestList,
   CancelRequestPage,
   ClaimedRun,
   type ClaimRun,
@@ -120,6 +119,12 @@ export interface PageOptions extends CallOptions {
   after?: number | undefined;
   limit?: number | undefined;
   waitSeconds?: number | undefined;
+}
+
+export interface CursorOptions extends CallOptions {
+  /** Of the page before. */
+  cursor?: string | undefined;
+  limit?: number | undefined;
 }
 
 export interface FeedOptions extends CallOptions {
@@ -293,12 +298,12 @@ export function createClient(options: ClientOptions) {
 
     listSessionCancelRequests: (
       sessionId: string,
-      { cursor, limit, ...o }: CallOptions & { cursor?: string | undefined; limit?: number | undefined } = {},
+      { cursor, limit, ...o }: CursorOptions = {},
     ): Promise<z.infer<typeof CancelRequestPage>> =>
       get(`/sessions/${id(sessionId)}/cancel-requests`, CancelRequestPage, { cursor, limit }, o),
 
-    listCancelRequests: (runId: string, o?: CallOptions): Promise<z.infer<typeof CancelRequestList>> =>
-      get(`/runs/${id(runId)}/cancel-requests`, CancelRequestList, {}, o),
+    listCancelRequests: (runId: string, { cursor, limit, ...o }: CursorOptions = {}): Promise<z.infer<typeof CancelRequestPage>> =>
+      get(`/runs/${id(runId)}/cancel-requests`, CancelRequestPage, { cursor, limit }, o),
 
     listEvents: (runId: string, { after, limit, waitSeconds, ...o }: PageOptions = {}): Promise<RunEventPage> =>
       get(`/runs/${id(runId)}/events`, RunEventPage, { after, limit, wait: waitSeconds }, o),

@@ -432,7 +432,6 @@ export type FeedPage = z.infer<typeof FeedPage>;
 // Lists and composed answers.
 
 export const CommandList = z.object({ commands: z.array(Command) }).meta({ id: 'CommandList' });
-export const CancelRequestList = z.object({ requests: z.array(CancelRequest) }).meta({ id: 'CancelRequestList' });
 export const CancelledRun = z.object({ run: Run, request: CancelRequest.nullable(), changed: z.boolean() }).meta({ id: 'CancelledRun' });
 export const CancelledCommand = z
   .object({ command: Command, request: CancelRequest.nullable(), changed: z.boolean() })
@@ -487,5 +486,6 @@ export const SCOPES = [
   'queue:write',
   'feed:read',
   'admin',
+  'operator',
 ] as const;
 export type Scope = (typeof SCOPES)[number];

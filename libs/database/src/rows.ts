@@ -1,6 +1,6 @@
 import type { JsonObject, JsonValue } from '@runplane/contracts';
 import { z } from 'zod';
-import type { Sql, SqlExecutor } from './sql';
+import { sql, type Sql, type SqlExecutor, type SqlRow } from './sql';
 
 function decimal(text: string, ctx: z.RefinementCtx<string>): bigint {
   if (/^-?\d{1,20}$/.test(text)) return BigInt(text);
@@ -52,13 +52,28 @@ export const column = {
 /** The rows of a statement, each checked against its shape. A row of another shape is a bug, not a refusal. */
 export async function rows<T>(on: SqlExecutor, shape: z.ZodType<T>, statement: Sql): Promise<T[]> {
   const found = await on.query(statement);
-  return found.map((row) => {
-    const parsed = shape.safeParse(row);
-    if (parsed.success) return parsed.data;
-    throw new Error(`a row does not have the shape that its statement promises:\n${z.prettifyError(parsed.error)}`, {
-      cause: parsed.error,
-    });
-  });
+  return found.map((row) => parsed(shape, row));
+}
+
+function parsed<T>(shape: z.ZodType<T>, row: SqlRow): T {
+  const result = shape.safeParse(row);
+  if (result.success) return result.data;
+  throw new Error(`a row does not have the shape that its statement promises:\n${z.prettifyError(result.error)}`, { cause: result.error });
+}
+
+/**
+ * The rows of `list` that lie under something, and whether that is there: undefined where `parent` (a SELECT of one row or none) finds it not. From
+ * one snapshot, so that what is removed meanwhile never reads as an empty list. `order`: by columns of `list`, which stand under `l`.
+ */
+export async function rowsUnder<T>(
+  on: SqlExecutor,
+  shape: z.ZodType<T>,
+  { parent, list, order }: { parent: Sql; list: Sql; order: Sql },
+): Promise<T[] | undefined> {
+  const found = await on.query(sql`
+    SELECT l.* FROM (SELECT true FROM (${parent}) p) p LEFT JOIN (SELECT true AS "isRow", x.* FROM (${list}) x) l ON true ORDER BY ${order}`);
+  if (found.length === 0) return undefined;
+  return found.filter((row) => row['isRow'] === true).map((row) => parsed(shape, row));
 }
 
 /** The row of a statement that finds one or none. */

@@ -1,8 +1,8 @@
 import { CANCEL_STAGES, CANCEL_TARGET_KINDS, type CancelRequest, type CancelStage, type CancelTargetKind } from '@runplane/contracts';
-import { column, emptySql, maybeRow, oneRow, rows, sql, type SqlExecutor, type Tx } from '@runplane/database';
+import { column, emptySql, maybeRow, oneRow, rows, rowsUnder, sql, type Sql, type SqlExecutor, type Tx } from '@runplane/database';
 import type { SessionKey } from '@runplane/sessions';
 import { z } from 'zod';
-import type { RunKey } from './run.sql';
+import { namedRun, type RunKey } from './run.sql';
 
 const RequestRow: z.ZodType<CancelRequest> = z.object({
   id: column.text,
@@ -70,33 +70,37 @@ export function findCancelRequest(
   );
 }
 
-/** A place in the list of a session's requests, newest first. */
+/** A place in a list of requests. */
 export interface CancelRequestPlace {
   readonly createdAt: string;
   readonly id: string;
 }
+interface Page {
+  readonly after: CancelRequestPlace | undefined;
+  readonly limit: number;
+}
+const placeOf = ({ createdAt, id }: CancelRequestPlace): Sql => sql`(${createdAt}::timestamptz, ${id}::text)`;
 
-/** One page of the requests that concern a session, newest first. */
+/** One page of the requests that concern a session, newest first; undefined when there is no such session. */
 export function listCancelRequestsOfSession(
   on: SqlExecutor,
   { tenantId, sessionId }: SessionKey,
-  { after, limit }: { after: CancelRequestPlace | undefined; limit: number },
-): Promise<CancelRequest[]> {
-  const behind = after === undefined ? emptySql : sql`AND (created_at, id) < (${after.createdAt}::timestamptz, ${after.id}::text)`;
-  return rows(
-    on,
-    RequestRow,
-    sql`SELECT ${COLUMNS} FROM runplane.cancel_requests WHERE tenant_id = ${tenantId}::text AND session_id = ${sessionId}::text ${behind}
-        ORDER BY created_at DESC, id DESC LIMIT ${limit}::int`,
-  );
+  { after, limit }: Page,
+): Promise<CancelRequest[] | undefined> {
+  return rowsUnder(on, RequestRow, {
+    parent: sql`SELECT FROM runplane.sessions WHERE tenant_id = ${tenantId}::text AND session_id = ${sessionId}::text`,
+    list: sql`SELECT ${COLUMNS} FROM runplane.cancel_requests WHERE tenant_id = ${tenantId}::text AND session_id = ${sessionId}::text
+        ${after === undefined ? emptySql : sql`AND (created_at, id) < ${placeOf(after)}`} ORDER BY created_at DESC, id DESC LIMIT ${limit}::int`,
+    order: sql`l."createdAt" DESC, l."id" DESC`,
+  });
 }
 
-/** All requests that concern a run, oldest first. */
-export function listCancelRequestsOfRun(on: SqlExecutor, { tenantId, runId }: RunKey, limit: number): Promise<CancelRequest[]> {
-  return rows(
-    on,
-    RequestRow,
-    sql`SELECT ${COLUMNS} FROM runplane.cancel_requests WHERE tenant_id = ${tenantId}::text AND run_id = ${runId}::text
-        ORDER BY created_at, id LIMIT ${limit}::int`,
-  );
+/** One page of the requests that concern a run, oldest first; undefined when there is no such run. */
+export function listCancelRequestsOfRun(on: SqlExecutor, run: RunKey, { after, limit }: Page): Promise<CancelRequest[] | undefined> {
+  return rowsUnder(on, RequestRow, {
+    parent: namedRun(run),
+    list: sql`SELECT ${COLUMNS} FROM runplane.cancel_requests WHERE tenant_id = ${run.tenantId}::text AND run_id = ${run.runId}::text
+        ${after === undefined ? emptySql : sql`AND (created_at, id) > ${placeOf(after)}`} ORDER BY created_at, id LIMIT ${limit}::int`,
+    order: sql`l."createdAt", l."id"`,
+  });
 }

@@ -1,8 +1,20 @@
 import { COMMAND_STATES, PAGE_BYTES_MAX, type CancelRequest, type Command, type CommandState, type JsonObject } from '@runplane/contracts';
-import { column, compareC, emptySql, maybeRow, rows, sql, takingLock, type SqlExecutor, type Tx } from '@runplane/database';
+import {
+  column,
+  compareC,
+  emptySql,
+  maybeRow,
+  rows,
+  rowsUnder,
+  sql,
+  takingLock,
+  type Sql,
+  type SqlExecutor,
+  type Tx,
+} from '@runplane/database';
 import { z } from 'zod';
 import { ENDING_SHAPE, endingColumns, toCancel, toFailure } from './endings';
-import type { RunKey } from './run.sql';
+import { namedRun, type RunKey } from './run.sql';
 
 export interface CommandKey {
   readonly tenantId: string;
@@ -227,24 +239,30 @@ export async function writeCommandsCancelledWithRun(
   );
 }
 
+interface CommandPage {
+  readonly afterSeq: number;
+  readonly limit: number;
+  readonly openOnly?: boolean;
+}
+
+const commandsAfter = ({ tenantId, runId }: RunKey, { afterSeq, limit, openOnly = false }: CommandPage): Sql => sql`
+  SELECT ${COLUMNS} FROM (
+    SELECT *, sum(octet_length(payload::text)) OVER (ORDER BY seq ROWS UNBOUNDED PRECEDING) - octet_length(payload::text) AS bytes_before
+    FROM runplane.commands
+    WHERE tenant_id = ${tenantId}::text AND run_id = ${runId}::text AND seq > ${afterSeq}::int AND (NOT ${openOnly}::bool OR ${OPEN})
+    ORDER BY seq LIMIT ${limit}::int
+  ) page
+  WHERE bytes_before < ${PAGE_BYTES_MAX}::int`;
+
 /** Commands of a run behind a number, by number; fewer than `limit` where their payloads are large. */
-export async function listCommandsAfter(
-  on: SqlExecutor,
-  { tenantId, runId }: RunKey,
-  { afterSeq, limit, openOnly = false }: { afterSeq: number; limit: number; openOnly?: boolean },
-): Promise<Command[]> {
-  const found = await rows(
-    on,
-    CommandRow,
-    sql`SELECT ${COLUMNS} FROM (
-          SELECT *, sum(octet_length(payload::text)) OVER (ORDER BY seq ROWS UNBOUNDED PRECEDING) - octet_length(payload::text) AS bytes_before
-          FROM runplane.commands
-          WHERE tenant_id = ${tenantId}::text AND run_id = ${runId}::text AND seq > ${afterSeq}::int AND (NOT ${openOnly}::bool OR ${OPEN})
-          ORDER BY seq LIMIT ${limit}::int
-        ) page
-        WHERE bytes_before < ${PAGE_BYTES_MAX}::int ORDER BY seq`,
-  );
-  return found.map(toCommand);
+export async function listCommandsAfter(on: SqlExecutor, run: RunKey, page: CommandPage): Promise<Command[]> {
+  return (await rows(on, CommandRow, sql`${commandsAfter(run, page)} ORDER BY seq`)).map(toCommand);
+}
+
+/** The same; undefined when there is no such run. */
+export async function listCommandsOfRun(on: SqlExecutor, run: RunKey, page: CommandPage): Promise<Command[] | undefined> {
+  const found = await rowsUnder(on, CommandRow, { parent: namedRun(run), list: commandsAfter(run, page), order: sql`l."seq"` });
+  return found?.map(toCommand);
 }
 
 /** Commands whose cancel is overdue; the sweeper looks again under the run's lock. */

@@ -12,11 +12,13 @@ import {
   maybeRow,
   retryClaimSql,
   rows,
+  rowsUnder,
   settleClaimSql,
   sql,
   takingLock,
   type ClaimTable,
   type HeldClaim,
+  type Sql,
   type SqlExecutor,
   type Tx,
 } from '@runplane/database';
@@ -78,14 +80,20 @@ export interface IntentClaim extends RunKey {
 }
 const held = ({ tenantId, intentId, owner, epoch }: IntentClaim): HeldClaim => ({ key: [tenantId, intentId], owner, epoch });
 
+const newestOf = ({ tenantId, commandId }: CommandKey): Sql => sql`
+  SELECT ${COLUMNS} FROM runplane.dispatch_intents t
+  WHERE t.tenant_id = ${tenantId}::text AND t.command_id = ${commandId}::text ORDER BY t.generation DESC LIMIT 1`;
+
 /** The newest intent of a command. */
-export function findIntent(on: SqlExecutor, { tenantId, commandId }: CommandKey): Promise<IntentRow | undefined> {
-  return maybeRow(
-    on,
-    IntentRow,
-    sql`SELECT ${COLUMNS} FROM runplane.dispatch_intents t
-        WHERE t.tenant_id = ${tenantId}::text AND t.command_id = ${commandId}::text ORDER BY t.generation DESC LIMIT 1`,
-  );
+export function findIntent(on: SqlExecutor, command: CommandKey): Promise<IntentRow | undefined> {
+  return maybeRow(on, IntentRow, newestOf(command));
+}
+
+/** The same, or null; undefined when there is no such command. */
+export async function findIntentOfCommand(on: SqlExecutor, command: CommandKey): Promise<IntentRow | null | undefined> {
+  const parent = sql`SELECT FROM runplane.commands WHERE tenant_id = ${command.tenantId}::text AND id = ${command.commandId}::text`;
+  const found = await rowsUnder(on, IntentRow, { parent, list: newestOf(command), order: sql`l."generation"` });
+  return found && (found[0] ?? null);
 }
 
 /** Whether the run was ever dispatched. */

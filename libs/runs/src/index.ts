@@ -51,7 +51,7 @@ export {
   type RecordedJob,
 } from './launcher';
 export { listRuns } from './list-runs';
-export { listSessionCancelRequests } from './list-session-cancel-requests';
+export { listCancelRequests, listSessionCancelRequests } from './list-cancel-requests';
 export { createProcessLauncher, type ProcessLauncherOptions } from './process-launcher';
 export { pruneCancelRequestsOnce, pruneIntentsOnce, pruneRunnersOnce } from './prune-finished';
 export { PRUNE_ONCE } from './prune-once';
@@ -66,7 +66,7 @@ export {
   type RunEventPage,
   type StreamItem,
 } from './read-run-events';
-export { getCommand, getDispatchIntent, getRun, listCancelRequests, listCommands } from './read-runs';
+export { getCommand, getDispatchIntent, getRun, listCommands } from './read-runs';
 export { reconcileRunnerJobsOnce, type Reconciliation } from './reconcile-runner-jobs';
 export { registerRunner } from './register-runner';
 export { getRunner, heartbeatRunner, listRunners, pruneRunners } from './runners';

@@ -1,8 +1,9 @@
-import { ensureTenant, inTransaction } from '@runplane/database';
+import { ensureTenant, inTransaction, type Sql } from '@runplane/database';
 import { useDatabase } from '@runplane/database/testing';
 import { cancelCommand } from './cancel-command';
 import { createCommand } from './create-command';
-import { getCommand, getDispatchIntent, getRun, listCancelRequests, listCommands } from './read-runs';
+import { listCancelRequests } from './list-cancel-requests';
+import { getCommand, getDispatchIntent, getRun, listCommands } from './read-runs';
 import { aClaimedTurn, aTurn, makeTenants, TENANT } from './testing';
 
 const t = useDatabase();
@@ -45,6 +46,39 @@ test('cancel requests of a run tell who asked, why, and how far it has come', as
   expect(await listCancelRequests(t.db, { tenantId, runId: run.id })).toMatchObject({
     requests: [{ targetKind: 'command', targetId: command.id, reason: 'enough', requestedBy: 'key_1', stage: 'persisted' }],
   });
+});
+
+test('cancel requests of a run come page by page, none twice, however many there are', async () => {
+  const { run } = await aClaimedTurn(t.db);
+  await t.db.pool.query(
+    `INSERT INTO runplane.cancel_requests (tenant_id, id, target_kind, target_id, run_id, reason, epoch, stage, created_at)
+       SELECT $1, 'cancel_' || n, 'run', $2, $2, 'x', n, 'terminalized', now() + n / 10 * interval '1 ms' FROM generate_series(1, 205) n`,
+    [tenantId, run.id],
+  );
+  const ids: string[] = [];
+  let cursor: string | null | undefined;
+  do {
+    const page = await listCancelRequests(t.db, { tenantId, runId: run.id, limit: 100, cursor: cursor ?? undefined });
+    ids.push(...page.requests.map(({ id }) => id));
+    cursor = page.cursor;
+  } while (cursor !== null);
+  expect([ids.length, new Set(ids).size]).toEqual([205, 205]);
+  const { cursor: first } = await listCancelRequests(t.db, { tenantId, runId: run.id, limit: 1 });
+  const other = await aClaimedTurn(t.db);
+  const foreign = listCancelRequests(t.db, { tenantId, runId: other.run.id, cursor: first ?? '' });
+  await expect(foreign).rejects.toMatchObject({ code: 'invalid_cursor' });
+  await t.db.pool.query('DELETE FROM runplane.cancel_requests WHERE run_id = $1', [run.id]); // no log tells of them
+});
+
+test('whether a run or command is there, and what lies under it, is read in one statement: what goes meanwhile is never an empty list', async () => {
+  const { run, command } = await aTurn(t.db);
+  const key = { tenantId, runId: run.id, commandId: command.id };
+  for (const read of [listCommands, listCancelRequests, getDispatchIntent]) {
+    let statements = 0;
+    const query = (statement: Sql) => ((statements += 1), t.db.sql.query(statement));
+    await read({ ...t.db, sql: { query } }, key);
+    expect([read.name, statements]).toEqual([read.name, 1]);
+  }
 });
 
 test('what belongs to another tenant is not found by any read', async () => {

@@ -15,7 +15,8 @@ import { createFolderArchive } from './folder-archive';
 import { pruneCancelRequestsOnce, pruneIntentsOnce } from './prune-finished';
 import { pruneRunEventsOnce, pruneRunsOnce } from './prune-runs';
 import { getRunResult, listRunEvents, streamRunEvents } from './read-run-events';
-import { getDispatchIntent, getRun, listCancelRequests } from './read-runs';
+import { listCancelRequests } from './list-cancel-requests';
+import { getDispatchIntent, getRun } from './read-runs';
 import { reserve } from './reservations';
 import type { RetentionPass } from './retention-pass';
 import { archiveKeyOf, readArchivedRun } from './run-archive';
@@ -518,7 +519,7 @@ describe('intents and cancel requests', () => {
     expect(await count('dispatch_intents', `run_id = '${open.run.id}'`)).toBe(open2.intents);
     expect(await count('cancel_requests', `run_id = '${open.run.id}'`)).toBe(open2.cancels);
     expect(await getDispatchIntent(t.db, { tenantId, commandId: ended.commandId })).toBeNull();
-    expect(await listCancelRequests(t.db, { tenantId, runId: ended.runId })).toEqual({ requests: [] });
+    expect(await listCancelRequests(t.db, { tenantId, runId: ended.runId })).toEqual({ requests: [], cursor: null });
     expect(await runs.cancelRun({ tenantId, runId: ended.runId })).toMatchObject({ changed: false, request: null });
     const repeated = await runs.admitTurn({ tenantId, sessionId: 's8', turn: newTurn(), idempotencyKey: 'k' });
     expect(repeated).toMatchObject({ disposition: 'replayed', run: { id: ended.runId }, intent: null });

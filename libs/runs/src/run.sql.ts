@@ -122,6 +122,10 @@ export async function lockFreeRuns(tx: Tx, keys: readonly RunKey[]): Promise<Rea
   return new Map(found.map((run) => [`${run.tenantId}/${run.id}`, run]));
 }
 
+/** Whether a run is there, as the parent of what lies under it (rowsUnder). */
+export const namedRun = ({ tenantId, runId }: RunKey): Sql =>
+  sql`SELECT FROM runplane.runs WHERE tenant_id = ${tenantId}::text AND id = ${runId}::text`;
+
 /** Reads a run as the wire shows it, without a lock. */
 export function findRun(on: SqlExecutor, { tenantId, runId }: RunKey): Promise<Run | undefined> {
   return findRunWhere(on, sql`r.tenant_id = ${tenantId}::text AND r.id = ${runId}::text`);

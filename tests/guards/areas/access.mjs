@@ -105,4 +105,11 @@ export const accessGuards = [
     replacement: 'if (runId === "") throw',
     test: access('opens no other run of the same tenant'),
   },
+  {
+    name: 'an admin of a tenant is not the operator',
+    file: 'apps/api/src/access/authenticate.ts',
+    text: "credential.scopes.includes('admin') && !access.includes('operator')",
+    replacement: "credential.scopes.includes('admin')",
+    test: access('what holds for all tenants is the operator’s, not an admin’s'),
+  },
 ];

@@ -3,7 +3,7 @@ import type { FastifyInstance, FastifyRequest } from 'fastify';
 import { bearerKey, type Credential } from './api-key';
 import type { Credentials } from './credentials';
 
-/** Who may call a route: everybody, or whoever has one of the scopes (`admin` stands for all of them). */
+/** Who may call a route: everybody, or whoever has one of the scopes (`admin` stands for all of them but `operator`). */
 export type Access = 'public' | readonly [Scope, ...Scope[]];
 
 export interface RouteEntry {
@@ -64,7 +64,9 @@ async function requireCredential(request: FastifyRequest, credentials: Credentia
 }
 
 export function requireScope(credential: Credential, access: readonly [Scope, ...Scope[]]): void {
-  if (credential.scopes.includes('admin') || credential.scopes.some((scope) => access.includes(scope))) return;
+  // An admin is one of its tenant; what holds for all tenants is the operator's.
+  if (credential.scopes.includes('admin') && !access.includes('operator')) return;
+  if (credential.scopes.some((scope) => access.includes(scope))) return;
   throw new Forbidden(`This call needs the scope ${access.join(' or ')}.`, { scope: access[0] });
 }
 

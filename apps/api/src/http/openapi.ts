@@ -7,7 +7,7 @@ import type { Access } from '../access/authenticate';
 
 const DESCRIPTION = `Durable runs of AI agents on PostgreSQL.
 
-**Access.** Send \`Authorization: Bearer rp_…\`. A key belongs to one tenant and has scopes; \`admin\` stands for all of them. Ids of other tenants are not found.
+**Access.** Send \`Authorization: Bearer rp_…\`. A key belongs to one tenant and has scopes; \`admin\` stands for all of them but \`operator\`, which opens what holds for all tenants. Ids of other tenants are not found.
 
 **Errors.** Every refusal is \`application/problem+json\` with a \`code\` that is part of this interface. Repeat a call only when \`retryable\` is true.
 

@@ -2,6 +2,8 @@ import {
   EVENT_LIST_ROWS_DEFAULT,
   EVENT_LIST_ROWS_MAX,
   identifier,
+  LIST_ROWS_DEFAULT,
+  LIST_ROWS_MAX,
   ListEvents,
   ListSessionEvents,
   RegisterRunner,
@@ -52,6 +54,11 @@ export const afterSequence = z
 export const eventLimit = queryInt(1, EVENT_LIST_ROWS_MAX).default(EVENT_LIST_ROWS_DEFAULT);
 export const EventPageQuery = ListEvents.extend({ limit: eventLimit });
 export const SessionEventPageQuery = z.strictObject({ ...ListSessionEvents.shape, limit: eventLimit });
+
+export const CursorPageQuery = z.strictObject({
+  cursor: z.string().max(2_000).optional(),
+  limit: queryInt(1, LIST_ROWS_MAX).default(LIST_ROWS_DEFAULT),
+});
 
 /** Header values are bytes, which Node reads as Latin-1; a client sends the UTF-8 of an identifier. */
 const utf8Header = z.preprocess((value) => (typeof value === 'string' ? Buffer.from(value, 'latin1').toString('utf8') : value), identifier);

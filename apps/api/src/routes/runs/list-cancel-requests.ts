@@ -1,7 +1,7 @@
-import { CancelRequestList } from '@runplane/contracts';
+import { CancelRequestPage } from '@runplane/contracts';
 import { listCancelRequests } from '@runplane/runs';
 import type { Route } from '..';
-import { RunParams } from '../../http/schemas';
+import { CursorPageQuery, RunParams } from '../../http/schemas';
 
 export const listCancelRequestsRoute: Route = (app, { db }) => {
   app.route({
@@ -10,11 +10,12 @@ export const listCancelRequestsRoute: Route = (app, { db }) => {
     config: { access: ['runs:read', 'runner'] },
     schema: {
       operationId: 'listCancelRequests',
-      summary: 'List the cancel requests of a run and how far each has come',
+      summary: 'List the cancel requests of a run and how far each has come, oldest first',
       tags: ['runs'],
       params: RunParams,
-      response: { 200: CancelRequestList },
+      querystring: CursorPageQuery,
+      response: { 200: CancelRequestPage },
     },
-    handler: (request) => listCancelRequests(db, { tenantId: request.credential.tenantId, ...request.params }),
+    handler: (request) => listCancelRequests(db, { tenantId: request.credential.tenantId, ...request.params, ...request.query }),
   });
 };
