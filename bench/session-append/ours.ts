@@ -1,0 +1,56 @@
+import { randomUUID } from 'node:crypto';
+import { ensureTenant, openDb, type Db } from '@runplane/database';
+import { acquireSessionLease, appendSessionEvents, createSessions } from '@runplane/sessions';
+import { countRows, type AppendCase, type CaseSetting } from '../support/append-case';
+import { HISTORY_TYPES, turnsOf, type TurnEvent } from './turn-events';
+
+// The library's doors: input checks, the JSON rule, the fence, every guard and view, the outbox, the hints to waiters.
+
+const TENANT = 'bench';
+
+/** Each append looks at the head first, as a call that comes by HTTP does. */
+export const prepareAppend = door(async (db, sessionId) => {
+  const { epoch } = await acquireSessionLease(db, { tenantId: TENANT, sessionId, owner: 'bench', leaseMs: 600_000 });
+  let expectedSequence = 0;
+  return async (events) => {
+    const { lastSequence } = await appendSessionEvents(db, { tenantId: TENANT, sessionId, epoch, expectedSequence, events });
+    expectedSequence = lastSequence + 1;
+  };
+});
+
+type OpenSession = (db: Db, sessionId: string) => Promise<(events: ReturnType<typeof eventOf>[]) => Promise<unknown>>;
+
+function door(open: OpenSession) {
+  return async ({ url, admin, callers }: CaseSetting, perCall: number): Promise<AppendCase> => {
+    const db = await openDb({ url, applicationName: `bench-session-append-${perCall}`, poolMax: Math.max(callers, 2), onError: () => undefined });
+    await db.hub.start();
+    await ensureTenant(db.sql, TENANT);
+    const sessionIds = Array.from({ length: callers }, () => `session-${randomUUID()}`);
+    const appends = await Promise.all(
+      sessionIds.map(async (id) => {
+        await createSessions(db).createSession({ tenantId: TENANT, header: { id } });
+        const [append, take] = [await open(db, id), turnsOf()];
+        return () => append(take(perCall).map(eventOf));
+      }),
+    );
+    return {
+      callers: appends,
+      rowsWritten: () => countRows(admin, COUNT_ROWS, [sessionIds, HISTORY_TYPES]),
+      close: () => db.close(),
+    };
+  };
+}
+
+const eventOf = ({ time, ...event }: TurnEvent) => ({ ...event, time: new Date(time).toISOString() });
+
+const of = (what: string, from: string): string =>
+  `SELECT ${what} AS n FROM runplane.${from} WHERE session_id = ANY ($1) AND $2::text[] IS NOT NULL`;
+const COUNT_ROWS = {
+  session_events: of('count(*)', 'session_events'),
+  outbox_events: of('count(*)', 'outbox_events'),
+  'session_heads.last_sequence': of('sum(last_sequence + 1)', 'session_heads'),
+  'context_history and events that leave none': of(
+    `count(*) + (SELECT count(*) FROM runplane.session_events WHERE session_id = ANY ($1) AND type <> ALL ($2))`,
+    'context_history',
+  ),
+};
