@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { ensureTenant, openDb, type Db } from '@runplane/database';
-import { acquireSessionLease, appendSessionEvents, createSessions } from '@runplane/sessions';
+import { acquireSessionLease, appendSessionEvents, createSessions, openSessionWriter } from '@runplane/sessions';
 import { countRows, type AppendCase, type CaseSetting } from '../support/append-case';
 import { HISTORY_TYPES, turnsOf, type TurnEvent } from './turn-events';
 
@@ -8,35 +8,60 @@ import { HISTORY_TYPES, turnsOf, type TurnEvent } from './turn-events';
 
 const TENANT = 'bench';
 
+/** In a worker of this process, which holds lease and head: one statement per append. */
+export const prepareWriter = door(async (db, sessionId) => {
+  const writer = await openSessionWriter(db, { tenantId: TENANT, sessionId });
+  return {
+    append: (events) => writer.append(events, { expectedSequence: writer.lastSequence + 1 }),
+    close: () => writer.close(),
+  };
+});
+
 /** Each append looks at the head first, as a call that comes by HTTP does. */
 export const prepareAppend = door(async (db, sessionId) => {
   const { epoch } = await acquireSessionLease(db, { tenantId: TENANT, sessionId, owner: 'bench', leaseMs: 600_000 });
   let expectedSequence = 0;
-  return async (events) => {
-    const { lastSequence } = await appendSessionEvents(db, { tenantId: TENANT, sessionId, epoch, expectedSequence, events });
-    expectedSequence = lastSequence + 1;
+  return {
+    append: async (events) => {
+      const { lastSequence } = await appendSessionEvents(db, { tenantId: TENANT, sessionId, epoch, expectedSequence, events });
+      expectedSequence = lastSequence + 1;
+    },
+    close: () => Promise.resolve(),
   };
 });
 
-type OpenSession = (db: Db, sessionId: string) => Promise<(events: ReturnType<typeof eventOf>[]) => Promise<unknown>>;
+interface OpenedSession {
+  append(events: ReturnType<typeof eventOf>[]): Promise<unknown>;
+  close(): Promise<void>;
+}
 
-function door(open: OpenSession) {
+function door(open: (db: Db, sessionId: string) => Promise<OpenedSession>) {
   return async ({ url, admin, callers }: CaseSetting, perCall: number): Promise<AppendCase> => {
-    const db = await openDb({ url, applicationName: `bench-session-append-${perCall}`, poolMax: Math.max(callers, 2), onError: () => undefined });
+    const db = await openDb({
+      url,
+      applicationName: `bench-session-append-${perCall}`,
+      poolMax: Math.max(callers, 2),
+      onError: () => undefined,
+    });
     await db.hub.start();
     await ensureTenant(db.sql, TENANT);
     const sessionIds = Array.from({ length: callers }, () => `session-${randomUUID()}`);
-    const appends = await Promise.all(
+    const opened = await Promise.all(
       sessionIds.map(async (id) => {
         await createSessions(db).createSession({ tenantId: TENANT, header: { id } });
-        const [append, take] = [await open(db, id), turnsOf()];
-        return () => append(take(perCall).map(eventOf));
+        return open(db, id);
       }),
     );
     return {
-      callers: appends,
+      callers: opened.map((session) => {
+        const take = turnsOf();
+        return () => session.append(take(perCall).map(eventOf));
+      }),
       rowsWritten: () => countRows(admin, COUNT_ROWS, [sessionIds, HISTORY_TYPES]),
-      close: () => db.close(),
+      close: async () => {
+        await Promise.all(opened.map((session) => session.close()));
+        await db.close();
+      },
     };
   };
 }

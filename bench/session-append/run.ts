@@ -6,9 +6,9 @@ import { describeMachine, startBenchStore } from '../support/store';
 import { prepareEmmett } from './emmett';
 import { prepareFloor } from './floor';
 import { prepareOriginal } from './original';
-import { prepareAppend } from './ours';
+import { prepareAppend, prepareWriter } from './ours';
 
-const CASES = { append: prepareAppend, floor: prepareFloor, original: prepareOriginal, emmett: prepareEmmett };
+const CASES = { writer: prepareWriter, append: prepareAppend, floor: prepareFloor, original: prepareOriginal, emmett: prepareEmmett };
 const PER_CALL = [1, 20] as const;
 
 export const SESSION_APPEND_CASES: readonly Contender[] = PER_CALL.flatMap((perCall) =>
