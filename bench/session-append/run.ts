@@ -15,6 +15,9 @@ export const SESSION_APPEND_CASES: readonly Contender[] = PER_CALL.flatMap((perC
   Object.entries(CASES).map(([name, prepare]) => ({ name, perCall, prepare })),
 );
 
+/** Sixteen connections that come back plan each of their statements five times; while they do, nothing is worth counting. */
+const LEAD_IN_MS = 1_500;
+
 export interface SessionAppendBench {
   /** How many sessions are appended to at the same time, one comparison each. */
   readonly sessions: readonly number[];
@@ -37,6 +40,7 @@ export async function runSessionAppendBench({ sessions, cases, rounds, seconds, 
       const measured = await compareAppends({ ...store, callers }, contenders, {
         rounds,
         seconds,
+        leadInMs: LEAD_IN_MS,
         onTurn: (round, { name, perCall }) => {
           say(`round ${round} of ${rounds}, ${callers} sessions: ${name}, ${perCall} a call`);
         },

@@ -16,6 +16,8 @@ export interface Contestant {
 export interface Turns {
   readonly rounds: number;
   readonly seconds: number;
+  /** At the start of each turn, not counted: connections that were closed while idle come back and settle their plans, caches fill. */
+  readonly leadInMs?: number | undefined;
   /** Told before each turn. */
   readonly onTurn?: ((round: number, contestant: Contestant) => void) | undefined;
 }
@@ -31,19 +33,18 @@ export interface Measured {
 
 /** Before a case is first measured: plans settle after five executions, the JIT after some thousand calls. */
 const WARM_UP_MS = 1_000;
-/** At the start of each turn: connections that were closed while idle come back, caches fill. Not counted. */
 const LEAD_IN_MS = 250;
 /** After each turn: what the case has left running (hints) ends in its own time. */
 const PAUSE_MS = 50;
 
 /** Measures the contestants in turns, so that whatever else the machine does meets them all. */
-export async function measureInTurns(contestants: readonly Contestant[], { rounds, seconds, onTurn }: Turns): Promise<Measured[]> {
+export async function measureInTurns(contestants: readonly Contestant[], { rounds, seconds, leadInMs = LEAD_IN_MS, onTurn }: Turns): Promise<Measured[]> {
   for (const contestant of contestants) await runTurn(contestant, WARM_UP_MS, 0);
   const turns = contestants.map((contestant) => ({ contestant, rates: [] as number[], latencies: [] as number[] }));
   for (let round = 1; round <= rounds; round += 1) {
     for (const { contestant, rates, latencies } of turns) {
       onTurn?.(round, contestant);
-      const found = await runTurn(contestant, LEAD_IN_MS, seconds * 1_000);
+      const found = await runTurn(contestant, leadInMs, seconds * 1_000);
       rates.push((found.length * contestant.perCall) / seconds);
       for (const latency of found) latencies.push(latency);
       await delay(PAUSE_MS);
