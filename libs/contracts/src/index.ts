@@ -26,6 +26,7 @@ export * from './session-log';
 export * from './session-projections';
 export * from './session-rebuilds';
 export * from './session-resources';
+export * from './session-view-resources';
 export * from './states';
 export * from './store-status';
 export * from './submissions';

@@ -115,6 +115,8 @@ export const RETENTION_BACKOFF_MS_MAX = 21_600_000;
 export const SESSION_EVENT_TYPE_CHARS_MAX = 96;
 /** A hundred years: whoever never wants an answer to be late. */
 export const APPROVAL_TIMEOUT_SECONDS_MAX = 3_155_760_000;
+/** Of the JSON array of channel, account and conversation, which is part of keys and cursors. */
+export const CHANNEL_ADDRESS_BYTES_MAX = 1000;
 /** A note's path is part of a key: what an index of PostgreSQL takes beside tenant and session. */
 export const NOTE_PATH_BYTES_MAX = 1024;
 /** A note that grows by appending is bounded: it is read whole. */

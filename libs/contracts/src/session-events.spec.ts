@@ -49,6 +49,7 @@ describe('checkSessionEvent', () => {
     ['user-input/requested', { request_id: 'r', expires_at_ms: 8e15 }, ['data.expires_at_ms']],
     ['user-input/resolved', { request_id: 'r', outcome: 'pending' }, ['data.outcome']],
     ['channel/bound', { channelId: true }, ['data.channel_id']],
+    ['channel/bound', { channel_id: '"'.repeat(190), account_id: '"'.repeat(190), conversation_id: '"'.repeat(190) }, ['data']],
     ['channel/delivery/failed', { delivery_id: 7 }, ['data.delivery_id']],
     ['context/window-started', { windowId: null }, ['data.windowId']],
     ['context/window-started', { started_sequence: 1.5 }, ['data.startedSequence']],

@@ -2,7 +2,7 @@ import { z } from 'zod';
 import { InvalidRequest } from './errors';
 import { identifier } from './identifiers';
 import { isPlainObject, type JsonObject, type JsonValue } from './json';
-import { APPROVAL_TIMEOUT_SECONDS_MAX, NOTE_PATH_BYTES_MAX, SESSION_EVENT_TYPE_CHARS_MAX } from './limits';
+import { APPROVAL_TIMEOUT_SECONDS_MAX, CHANNEL_ADDRESS_BYTES_MAX, NOTE_PATH_BYTES_MAX, SESSION_EVENT_TYPE_CHARS_MAX } from './limits';
 import { utf8Bytes } from './text';
 import { Json, JsonRecord } from './wire-json';
 
@@ -63,6 +63,11 @@ const idOrNothing = z.union([identifier, z.literal(''), z.null()]).optional();
 /** Channels number their accounts, conversations and messages, or name them. 0 is no number of theirs, as '' is no name. */
 const channelId = z.union([identifier, z.literal(''), z.number(), z.null()]).optional();
 const address = { channel_id: channelId, account_id: channelId, conversation_id: channelId };
+const addressed = <Shape extends z.ZodRawShape>(shape: Shape) =>
+  fields({ ...address, ...shape }).refine((named) => {
+    const { channel_id, account_id, conversation_id } = named as Record<string, unknown>;
+    return utf8Bytes(JSON.stringify([channel_id, account_id, conversation_id])) <= CHANNEL_ADDRESS_BYTES_MAX;
+  }, `channel, account and conversation together must have at most ${CHANNEL_ADDRESS_BYTES_MAX} bytes`);
 const anything = fields({});
 
 /** Who decided. */
@@ -110,9 +115,9 @@ export const SESSION_EVENTS = {
   'subagent/ended': subagentStatus,
   'subagent/failed': subagentStatus,
 
-  'channel/bound': fields(address),
-  'channel/unbound': fields(address),
-  'channel/inbound': fields({ ...address, message_id: channelId }),
+  'channel/bound': addressed({}),
+  'channel/unbound': addressed({}),
+  'channel/inbound': addressed({ message_id: channelId }),
   'channel/delivery/queued': delivery,
   'channel/delivery/succeeded': delivery,
   'channel/delivery/failed': fields({ delivery_id: z.union([identifier, z.literal('')]).optional(), error: Json.optional() }),
@@ -121,7 +126,7 @@ export const SESSION_EVENTS = {
     target: text.optional(),
     input_id: z.union([identifier, z.literal('')]).optional(),
     wakeup: z.boolean().optional(),
-    message_source: fields(address).nullish(),
+    message_source: addressed({}).nullish(),
   }),
   'input/entered': leftInbox,
   'input/discarded': leftInbox,

@@ -88,3 +88,7 @@ export { sessionProbe, sessionStream } from './session-event.sql';
 export { openSessionWriter, type SessionWriter, type SessionWriterOptions } from './session-writer';
 export { createSessions } from './sessions';
 export { upsertSession } from './upsert-session';
+export { getContextNote, listContextHistory, listContextNotes, listContextWindows, searchContextHistory } from './views/context-views';
+export { listChannelBindings, listChannelDeliveries } from './views/list-channel';
+export { listProjections, listSessionProjections } from './views/list-projections';
+export { listRecoveryCandidates, readSnapshot } from './views/read-snapshot';

@@ -1,8 +1,10 @@
 import {
+  CHANNEL_ADDRESS_BYTES_MAX,
   DuplicateInbound,
   fieldOf,
   freeText,
   isIdentifier,
+  utf8Bytes,
   type DeliveryState,
   type JsonObject,
   type JsonValue,
@@ -71,7 +73,8 @@ function channelId(data: JsonObject, name: string): string | undefined {
 /** The address that an object names, as the compact JSON array of channel, account and conversation; undefined: none. */
 export function addressOf(data: JsonObject): string | undefined {
   const parts = [channelId(data, 'channel_id'), channelId(data, 'account_id'), channelId(data, 'conversation_id')];
-  return parts.includes(undefined) ? undefined : JSON.stringify(parts);
+  const address = JSON.stringify(parts);
+  return parts.includes(undefined) || utf8Bytes(address) > CHANNEL_ADDRESS_BYTES_MAX ? undefined : address;
 }
 
 /** The key of a message; in the original's document it is `<address>:<JSON string of the message id>`. */

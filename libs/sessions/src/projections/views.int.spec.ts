@@ -166,28 +166,32 @@ let cases = 0;
 const seen = new Set<string>();
 /** More of them for a long search: PROPERTY_RUNS=500. */
 const numRuns = Number(process.env['PROPERTY_RUNS'] ?? 5);
-test('every view is the fold of the log, in one go and by a rebuild', async () => {
-  await fc.assert(
-    fc.asyncProperty(batches, async (given) => {
-      cases += 1;
-      const key = { tenantId: 'acme', sessionId: `s-${cases}` };
-      const header = { id: key.sessionId };
-      await inTransaction(db, (tx) => createSession(tx, { tenantId: key.tenantId, header }));
-      for (const batch of given) await append(key, batch);
+test(
+  'every view is the fold of the log, in one go and by a rebuild',
+  async () => {
+    await fc.assert(
+      fc.asyncProperty(batches, async (given) => {
+        cases += 1;
+        const key = { tenantId: 'acme', sessionId: `s-${cases}` };
+        const header = { id: key.sessionId };
+        await inTransaction(db, (tx) => createSession(tx, { tenantId: key.tenantId, header }));
+        for (const batch of given) await append(key, batch);
 
-      const live = await viewsOf(key.tenantId, key.sessionId);
-      const { head } = (await readHead(db.sql, key)) ?? {};
-      const log = await listLog(db.sql, key, { after: -1, limit: 1_000, bytes: 2 ** 30 });
-      const folded = await inTransaction(db, (tx) =>
-        foldPage(tx, { ...key, header }, { events: log, head: EMPTY_HEAD, projections: projectionsOf(db) }),
-      );
-      expect(head).toMatchObject(folded);
-      expect(live).toEqual(await viewsOf(shadowOf(key.tenantId), key.sessionId));
+        const live = await viewsOf(key.tenantId, key.sessionId);
+        const { head } = (await readHead(db.sql, key)) ?? {};
+        const log = await listLog(db.sql, key, { after: -1, limit: 1_000, bytes: 2 ** 30 });
+        const folded = await inTransaction(db, (tx) =>
+          foldPage(tx, { ...key, header }, { events: log, head: EMPTY_HEAD, projections: projectionsOf(db) }),
+        );
+        expect(head).toMatchObject(folded);
+        expect(live).toEqual(await viewsOf(shadowOf(key.tenantId), key.sessionId));
 
-      expect(await rebuildSession(db, key, { owner: 'test', pageEvents: 15 })).toMatchObject({ events: log.length, changedRows: 0 });
-      for (const row of live) seen.add(row.split(' ', 1)[0] ?? '');
-    }),
-    { numRuns, examples: [[[everything]]] },
-  );
-  expect([...seen].sort()).toEqual(TABLES); // the logs are not all empty of meaning
-});
+        expect(await rebuildSession(db, key, { owner: 'test', pageEvents: 15 })).toMatchObject({ events: log.length, changedRows: 0 });
+        for (const row of live) seen.add(row.split(' ', 1)[0] ?? '');
+      }),
+      { numRuns, examples: [[[everything]]] },
+    );
+    expect([...seen].sort()).toEqual(TABLES); // the logs are not all empty of meaning
+  },
+  20_000 + numRuns * 2_000,
+);

@@ -1,0 +1,149 @@
+import {
+  contentHash,
+  defineCursor,
+  ListContextHistory,
+  ListPage,
+  NoteNotFound,
+  NotePath,
+  PAGE_BYTES_MAX,
+  parseInput,
+  SearchContextHistory,
+  type ContextItemList,
+  type ContextMatchList,
+  type ContextNote,
+  type ContextNoteList,
+  type SessionContextWindowList,
+} from '@runplane/contracts';
+import { executorOf, sql, type At } from '@runplane/database';
+import { z } from 'zod';
+import { legacyWindow } from '../projections/context-windows';
+import type { SessionKey } from '../session.sql';
+import { findNote, listItemRows, listNoteRows, listWindowRows, type ItemRow } from './context-view.sql';
+import { cutPage } from './page';
+import { requireOpenLog } from './require-open-log';
+import { searchSql } from './search.sql';
+
+// Reads of a session's context. All of them: SessionNotFound, SessionDeleted, InvalidCursor, InvalidRequest; no lock, nothing is written.
+
+/** Of contents that one search looks at. */
+const SEARCH_BYTES_MAX = 16 * 1024 * 1024;
+
+const sequence = z.int();
+const windowPlace = defineCursor('context-windows', z.strictObject({ startedSequence: sequence, eventSequence: sequence }));
+
+/** Context windows, the current one first. */
+export async function listContextWindows(
+  at: At,
+  { tenantId, sessionId, ...input }: SessionKey & z.input<typeof ListPage>,
+): Promise<SessionContextWindowList> {
+  const { cursor, limit } = parseInput(ListPage, input);
+  const key = { tenantId, sessionId };
+  const filterHash = contentHash(key).hash;
+  const after = cursor === undefined ? undefined : windowPlace.decode(cursor, filterHash);
+  const on = executorOf(at);
+  const { windowId: current } = await requireOpenLog(on, key);
+  const { shown, last } = cutPage(await listWindowRows(on, key, { after, limit: limit + 1 }), limit);
+  return {
+    windows: shown.map(({ eventSequence: _, ...window }) => ({ ...window, isCurrent: window.windowId === current })),
+    cursor:
+      last === undefined
+        ? null
+        : windowPlace.encode({ startedSequence: last.startedSequence, eventSequence: last.eventSequence }, filterHash),
+  };
+}
+
+/** One note with its content. Errors besides: NoteNotFound. */
+export async function getContextNote(at: At, { tenantId, sessionId, path }: SessionKey & { path: string }): Promise<ContextNote> {
+  const key = { tenantId, sessionId };
+  const named = parseInput(NotePath, path);
+  const on = executorOf(at);
+  await requireOpenLog(on, key);
+  const note = await findNote(on, key, named);
+  if (note === undefined) throw new NoteNotFound(`Session ${sessionId} has no note at this path.`, { sessionId, path: named });
+  return note;
+}
+
+/** The path in base64: it may have characters that JSON writes six times as long. */
+const notePlace = defineCursor('context-notes', z.strictObject({ path: z.base64() }));
+const pathIn = (cursor: string): string => Buffer.from(cursor, 'base64').toString('utf8');
+
+/** Notes by path, without their content. */
+export async function listContextNotes(
+  at: At,
+  { tenantId, sessionId, ...input }: SessionKey & z.input<typeof ListPage>,
+): Promise<ContextNoteList> {
+  const { cursor, limit } = parseInput(ListPage, input);
+  const key = { tenantId, sessionId };
+  const filterHash = contentHash(key).hash;
+  const after = cursor === undefined ? undefined : pathIn(notePlace.decode(cursor, filterHash).path);
+  const on = executorOf(at);
+  await requireOpenLog(on, key);
+  const { shown, last } = cutPage(await listNoteRows(on, key, { after, limit: limit + 1 }), limit);
+  return {
+    notes: [...shown],
+    cursor: last === undefined ? null : notePlace.encode({ path: Buffer.from(last.path).toString('base64') }, filterHash),
+  };
+}
+
+const itemPlace = defineCursor('context-items', z.strictObject({ sequence }));
+
+/**
+ * What stands in a window (the current one unless told otherwise), oldest first. A page may be short and have a cursor: of long items it has fewer,
+ * and with a role it looks at 10,000 at most.
+ */
+export async function listContextHistory(
+  at: At,
+  { tenantId, sessionId, ...input }: SessionKey & ListContextHistory,
+): Promise<ContextItemList> {
+  const { cursor, limit, windowId, role } = parseInput(ListContextHistory, input);
+  const key = { tenantId, sessionId };
+  const filterHash = contentHash({ ...key, windowId: windowId ?? null, role: role ?? null }).hash;
+  const after = cursor === undefined ? undefined : itemPlace.decode(cursor, filterHash).sequence;
+  const on = executorOf(at);
+  const head = await requireOpenLog(on, key);
+  const { items, scannedTo } = await listItemRows(on, key, {
+    windowId: windowId ?? head.windowId ?? legacyWindow(sessionId),
+    role,
+    order: 'oldest-first',
+    after,
+    limit: limit + 1,
+    bytesMax: PAGE_BYTES_MAX,
+    matches: sql`true`,
+    shown: sql`p.content`,
+  });
+  const { shown, last } = cutPage(items, limit);
+  const next = last?.sequence ?? scannedTo;
+  return {
+    items: shown.map(({ shown: content, ...item }) => ({ itemId: itemId(item), ...item, content })),
+    cursor: next === undefined ? null : itemPlace.encode({ sequence: next }, filterHash),
+  };
+}
+
+/**
+ * Items of a session's history that contain a text (`literal`: as it is, case and all; the empty one is everywhere) or words (`words`: PostgreSQL's
+ * web search, without stemming), newest first, in all windows or one. A page may be short and have a cursor: a call looks at 10,000 items and 16 MiB
+ * at most, of one item at its first 131,072 characters for words.
+ *
+ * Source: the original's search_context_history, which returned sequences.
+ */
+export async function searchContextHistory(
+  at: At,
+  { tenantId, sessionId, ...input }: SessionKey & SearchContextHistory,
+): Promise<ContextMatchList> {
+  const { cursor, limit, query, mode, windowId, role } = parseInput(SearchContextHistory, input);
+  const key = { tenantId, sessionId };
+  const filterHash = contentHash({ ...key, query, mode, windowId: windowId ?? null, role: role ?? null }).hash;
+  const after = cursor === undefined ? undefined : itemPlace.decode(cursor, filterHash).sequence;
+  const on = executorOf(at);
+  await requireOpenLog(on, key);
+  const scan = { windowId, role, order: 'newest-first', after, limit: limit + 1, bytesMax: SEARCH_BYTES_MAX } as const;
+  const { items, scannedTo } = await listItemRows(on, key, { ...scan, ...searchSql(mode, query) });
+  const { shown, last } = cutPage(items, limit);
+  const next = last?.sequence ?? scannedTo;
+  return {
+    matches: shown.map(({ shown: excerpt, ...item }) => ({ itemId: itemId(item), ...item, excerpt })),
+    cursor: next === undefined ? null : itemPlace.encode({ sequence: next }, filterHash),
+  };
+}
+
+const itemId = ({ sequence: of }: Pick<ItemRow, 'sequence'>): string => `item-${of}`;

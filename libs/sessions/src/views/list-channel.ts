@@ -1,0 +1,60 @@
+import {
+  contentHash,
+  defineCursor,
+  identifier,
+  ListDeliveries,
+  ListPage,
+  parseInput,
+  type ChannelBindingList,
+  type ChannelDeliveryList,
+} from '@runplane/contracts';
+import { executorOf, type At } from '@runplane/database';
+import { z } from 'zod';
+import type { SessionKey } from '../session.sql';
+import { listBindingRows, listDeliveryRows } from './channel-view.sql';
+import { cutPage } from './page';
+import { requireOpenLog } from './require-open-log';
+
+/** The address in base64: its quotes would be escaped once more. */
+const bindingPlace = defineCursor('channel-bindings', z.strictObject({ address: z.base64() }));
+const addressIn = (cursor: string): string => Buffer.from(cursor, 'base64').toString('utf8');
+
+/** Addresses that are bound to a session, with what bound them. Errors: SessionNotFound, SessionDeleted, InvalidCursor. Reads only. */
+export async function listChannelBindings(
+  at: At,
+  { tenantId, sessionId, ...input }: SessionKey & z.input<typeof ListPage>,
+): Promise<ChannelBindingList> {
+  const { cursor, limit } = parseInput(ListPage, input);
+  const key = { tenantId, sessionId };
+  const filterHash = contentHash(key).hash;
+  const after = cursor === undefined ? undefined : addressIn(bindingPlace.decode(cursor, filterHash).address);
+  const on = executorOf(at);
+  await requireOpenLog(on, key);
+  const { shown, last } = cutPage(await listBindingRows(on, key, { after, limit: limit + 1 }), limit);
+  return {
+    bindings: [...shown],
+    cursor: last === undefined ? null : bindingPlace.encode({ address: Buffer.from(last.address).toString('base64') }, filterHash),
+  };
+}
+
+const deliveryPlace = defineCursor('channel-deliveries', z.strictObject({ deliveryId: identifier }));
+
+/**
+ * Messages that go out through a session's channels, by id: with what was queued, how it ended, and why it failed. Ended ones are kept for a time
+ * only. A page with a state may be short and have a cursor. Errors: SessionNotFound, SessionDeleted, InvalidCursor. Reads only.
+ */
+export async function listChannelDeliveries(
+  at: At,
+  { tenantId, sessionId, ...input }: SessionKey & z.input<typeof ListDeliveries>,
+): Promise<ChannelDeliveryList> {
+  const { cursor, limit, state } = parseInput(ListDeliveries, input);
+  const key = { tenantId, sessionId };
+  const filterHash = contentHash({ ...key, state: state ?? null }).hash;
+  const after = cursor === undefined ? undefined : deliveryPlace.decode(cursor, filterHash).deliveryId;
+  const on = executorOf(at);
+  await requireOpenLog(on, key);
+  const { deliveries, scannedTo } = await listDeliveryRows(on, key, { state, after, limit: limit + 1 });
+  const { shown, last } = cutPage(deliveries, limit);
+  const next = last?.deliveryId ?? scannedTo;
+  return { deliveries: [...shown], cursor: next === undefined ? null : deliveryPlace.encode({ deliveryId: next }, filterHash) };
+}

@@ -1,0 +1,148 @@
+import { CHANNEL_STATE_ROWS_MAX, LIST_SCAN_ROWS_MAX } from '@runplane/contracts';
+import { column, emptySql, maybeRow, rows, sql, type Sql, type SqlExecutor } from '@runplane/database';
+import { z } from 'zod';
+import type { SessionKey } from '../session.sql';
+
+// Reads of snapshots and of projections' values, over one session or a page of a tenant's.
+
+const SnapshotRow = z.object({
+  sessionId: column.text,
+  snapshot: column.jsonObject.nullable(),
+  windowId: column.text.nullable(),
+  lastSequence: column.int8,
+  type: column.text.nullable(),
+  tx: column.bigint.nullable(),
+  position: column.bigint.nullable(),
+  storeId: column.text,
+});
+/** A session's snapshot as stored, with what the head and the newest event say beside it. */
+export type SnapshotRow = z.infer<typeof SnapshotRow>;
+
+const SNAPSHOT = sql`h.session_id AS "sessionId", h.snapshot::text AS "snapshot", h.window_id AS "windowId", h.last_sequence::text AS "lastSequence",
+  e.type AS "type", e.tx::text AS "tx", e.position::text AS "position", (SELECT store_id FROM runplane.store) AS "storeId"`;
+const NEWEST_EVENT = sql`LEFT JOIN runplane.session_events e ON e.tenant_id = h.tenant_id AND e.session_id = h.session_id AND e.sequence = h.last_sequence`;
+const IS_OPEN = sql`h.deleted_at IS NULL AND NOT h.copying`;
+
+export function findSnapshot(on: SqlExecutor, { tenantId, sessionId }: SessionKey): Promise<SnapshotRow | undefined> {
+  return maybeRow(
+    on,
+    SnapshotRow,
+    sql`SELECT ${SNAPSHOT} FROM runplane.session_heads h ${NEWEST_EVENT} WHERE h.tenant_id = ${tenantId}::text AND h.session_id = ${sessionId}::text`,
+  );
+}
+
+/** Sessions whose snapshot says that somebody has to look after them, by id. */
+export function listRecoverySnapshots(
+  on: SqlExecutor,
+  { tenantId, after, limit }: { tenantId: string; after: string | undefined; limit: number },
+): Promise<SnapshotRow[]> {
+  return rows(
+    on,
+    SnapshotRow,
+    sql`SELECT ${SNAPSHOT} FROM runplane.session_heads h ${NEWEST_EVENT}
+      WHERE h.tenant_id = ${tenantId}::text AND h.needs_recovery AND ${IS_OPEN} AND h.last_sequence >= 0 ${behind(after)}
+      ORDER BY h.session_id LIMIT ${limit}::int`,
+  );
+}
+
+const behind = (after: string | undefined): Sql => (after === undefined ? emptySql : sql`AND h.session_id > ${after}::text`);
+
+const ViewRow = z.object({
+  sessionId: column.text,
+  key: column.text,
+  version: column.int,
+  sequence: column.int8,
+  appliedSequence: column.int8,
+  staleReason: column.text.nullable(),
+  value: column.jsonObject,
+});
+export type ViewRow = z.infer<typeof ViewRow>;
+
+const VIEW = sql`v.session_id AS "sessionId", v.key AS "key", v.version AS "version", v.sequence::text AS "sequence",
+  v.applied_sequence::text AS "appliedSequence", v.stale_reason AS "staleReason", v.value::text AS "value"`;
+
+/** All stored values of one session, by key: as many as there are projections. */
+export function listViewsOfSession(on: SqlExecutor, { tenantId, sessionId }: SessionKey): Promise<ViewRow[]> {
+  return rows(
+    on,
+    ViewRow,
+    sql`SELECT ${VIEW} FROM runplane.session_views v WHERE v.tenant_id = ${tenantId}::text AND v.session_id = ${sessionId}::text ORDER BY v.key`,
+  );
+}
+
+/** The values of one projection over a tenant's sessions, by session. */
+export function listViewsOfKey(
+  on: SqlExecutor,
+  { tenantId, key, after, limit }: { tenantId: string; key: string; after: string | undefined; limit: number },
+): Promise<ViewRow[]> {
+  return rows(
+    on,
+    ViewRow,
+    sql`SELECT ${VIEW} FROM runplane.session_views v JOIN runplane.session_heads h ON h.tenant_id = v.tenant_id AND h.session_id = v.session_id AND ${IS_OPEN}
+      WHERE v.tenant_id = ${tenantId}::text AND v.key = ${key}::text ${after === undefined ? emptySql : sql`AND v.session_id > ${after}::text`}
+      ORDER BY v.session_id LIMIT ${limit}::int`,
+  );
+}
+
+const ChannelRow = z.object({ sessionId: column.text, sequence: column.int8, appliedSequence: column.int8, value: column.jsonObject });
+export type ChannelRow = z.infer<typeof ChannelRow>;
+
+const ofHead = sql`tenant_id = h.tenant_id AND session_id = h.session_id`;
+/** The newest rows of a table, of so many as one call looks at. */
+const newest = (what: Sql, table: Sql, order: Sql): Sql => sql`(SELECT ${what} FROM (
+  SELECT * FROM (SELECT * FROM ${table} LIMIT ${LIST_SCAN_ROWS_MAX}::int) t ORDER BY ${order} DESC LIMIT ${CHANNEL_STATE_ROWS_MAX}::int) t)`;
+const BINDINGS = sql`runplane.channel_bindings WHERE ${ofHead}`;
+const INBOUNDS = sql`runplane.channel_inbounds WHERE ${ofHead}`;
+const ROUTES = sql`runplane.channel_routes WHERE ${ofHead}`;
+const QUEUED = sql`runplane.channel_deliveries WHERE ${ofHead} AND state = 'queued'`;
+const COMPLETED = sql`runplane.channel_deliveries WHERE ${ofHead} AND state <> 'queued'`;
+const DELIVERIES = sql`runplane.channel_deliveries WHERE ${ofHead}`;
+const bySequence = sql`sequence`;
+
+/** The channel state of these sessions in the shape of one document, as the store before this one kept it. Sessions without one are left out. */
+export function listChannelStates(
+  on: SqlExecutor,
+  { tenantId, sessionIds }: { tenantId: string; sessionIds: readonly string[] },
+): Promise<ChannelRow[]> {
+  const maxSequence = sql`max(t.sequence)`;
+  return rows(
+    on,
+    ChannelRow,
+    sql`SELECT h.session_id AS "sessionId", s.sequence::text AS "sequence", h.last_sequence::text AS "appliedSequence", json_build_object(
+        'bindings', coalesce(${newest(sql`json_object_agg(t.address, t.data ORDER BY t.sequence)`, BINDINGS, bySequence)}, '{}'),
+        'inbounds', coalesce(${newest(sql`json_object_agg(t.address || ':' || to_json(t.message_id), t.data ORDER BY t.sequence)`, INBOUNDS, bySequence)}, '{}'),
+        'turn_routes', coalesce(${newest(sql`json_object_agg(t.turn_id, t.source ORDER BY t.sequence)`, ROUTES, bySequence)}, '{}'),
+        'pending_deliveries', coalesce(${newest(sql`json_object_agg(t.delivery_id, t.data ORDER BY t.queued_sequence)`, QUEUED, sql`queued_sequence`)}, '{}'),
+        'completed_deliveries', coalesce(${newest(sql`json_agg(t.delivery_id ORDER BY t.completed_sequence)`, COMPLETED, sql`completed_sequence`)}, '[]')
+      )::text AS "value"
+      FROM runplane.session_heads h CROSS JOIN LATERAL (SELECT greatest(${newest(maxSequence, BINDINGS, bySequence)}, ${newest(maxSequence, INBOUNDS, bySequence)},
+        ${newest(maxSequence, ROUTES, bySequence)}, ${newest(sql`max(greatest(t.queued_sequence, t.completed_sequence))`, DELIVERIES, sql`greatest(queued_sequence, completed_sequence)`)}) AS sequence) s
+      WHERE h.tenant_id = ${tenantId}::text AND h.session_id = ANY(${sessionIds as string[]}::text[]) AND ${IS_OPEN} AND s.sequence IS NOT NULL
+      ORDER BY h.session_id`,
+  );
+}
+
+const FoundRow = z.object({ sessionId: column.text.nullable(), scannedTo: column.text.nullable() });
+
+/** The next sessions that have something of a channel, of so many as one call looks at. */
+export async function listChannelSessions(
+  on: SqlExecutor,
+  { tenantId, after, limit }: { tenantId: string; after: string | undefined; limit: number },
+): Promise<{ sessionIds: string[]; scannedTo: string | undefined }> {
+  const has = (table: Sql): Sql => sql`EXISTS (SELECT FROM ${table})`;
+  const found = await rows(
+    on,
+    FoundRow,
+    sql`WITH scanned AS MATERIALIZED (
+        SELECT h.tenant_id, h.session_id FROM runplane.session_heads h
+        WHERE h.tenant_id = ${tenantId}::text AND ${IS_OPEN} ${behind(after)} ORDER BY h.session_id LIMIT ${LIST_SCAN_ROWS_MAX}::int
+      ), found AS MATERIALIZED (
+        SELECT h.session_id FROM scanned h WHERE ${has(BINDINGS)} OR ${has(INBOUNDS)} OR ${has(ROUTES)} OR ${has(DELIVERIES)}
+        ORDER BY h.session_id LIMIT ${limit}::int
+      )
+      SELECT f.session_id AS "sessionId", CASE WHEN s.n = ${LIST_SCAN_ROWS_MAX}::int THEN s.last END AS "scannedTo"
+      FROM (SELECT count(*) AS n, max(session_id) AS last FROM scanned) s LEFT JOIN found f ON true ORDER BY f.session_id`,
+  );
+  const sessionIds = found.flatMap(({ sessionId }) => sessionId ?? []);
+  return { sessionIds, scannedTo: sessionIds.length < limit ? (found[0]?.scannedTo ?? undefined) : undefined };
+}
