@@ -63,7 +63,7 @@ export function countRebuilds(
 
 const ScannedRow = z.object({ tenantId: column.text, sessionId: column.text, stale: column.bool });
 
-/** Looks at a page of sessions for views of registered projections that are missing, stale or of another version. */
+/** Looks at a page of sessions for views of registered projections that are missing, stale or of an older version. */
 export async function listStaleTeamViews(
   on: SqlExecutor,
   { projections, after, limit }: { projections: readonly SessionProjection[]; after: SessionKey | undefined; limit: number },
@@ -80,7 +80,8 @@ export async function listStaleTeamViews(
           SELECT FROM unnest(${projections.map(({ key }) => key)}::text[], ${projections.map(({ version }) => version)}::int[]) k (key, version)
           WHERE NOT EXISTS (
             SELECT FROM runplane.session_views v
-            WHERE v.tenant_id = p.tenant_id AND v.session_id = p.session_id AND v.key = k.key AND v.version = k.version AND v.stale_reason IS NULL)
+            WHERE v.tenant_id = p.tenant_id AND v.session_id = p.session_id AND v.key = k.key
+              AND (v.version > k.version OR (v.version = k.version AND v.stale_reason IS NULL)))
         ) AS "stale"
         FROM page p ORDER BY p.tenant_id, p.session_id`,
   );

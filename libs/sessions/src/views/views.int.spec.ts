@@ -237,7 +237,7 @@ describe('a projection that a team registers', () => {
     },
   };
   const open = (over: Partial<SessionProjection> = {}) =>
-    openDb({ url: t.url, poolMax: 2, projections: [{ ...words, ...over } as SessionProjection] });
+    openDb({ url: t.url, poolMax: 2, projections: [{ ...words, ...over }] });
   const say = (db: Db, sessionId: string, epoch: number, ...said: string[]) =>
     appendSessionEvents(db, { ...key(sessionId), epoch, events: said.map((word) => event('note/word', { word })) });
   const valueOf = async (sessionId: string) =>
@@ -326,7 +326,7 @@ describe('a projection that a team registers', () => {
 
   test('needs a key of its own', async () => {
     for (const projections of [[words, words], [{ ...words, key: 'channelState' }], [{ ...words, key: '' }], [{ ...words, version: 0 }]]) {
-      await expect(openDb({ url: t.url, projections: projections as SessionProjection[] })).rejects.toThrow(/projection/);
+      await expect(openDb({ url: t.url, projections: projections })).rejects.toThrow(/projection/);
     }
   });
 });
