@@ -2,6 +2,7 @@ import { readFileSync } from 'node:fs';
 import type pg from 'pg';
 import { findViolations, INVARIANTS_FILE, openClient, useDatabase } from '@runplane/database/testing';
 import { appendRunEvents, createRuns, pruneRunEventsOnce, pruneRunsOnce } from '@runplane/runs';
+import { acceptSubmission, createSessions } from '@runplane/sessions';
 import { aClaimedTurn, aTurn, makeTenants, message, TENANT } from '@runplane/runs/testing';
 import { openDbAhead } from '../support/races';
 
@@ -90,6 +91,11 @@ beforeAll(async () => {
     first: first.run.id,
     second: second.run.id,
   });
+  for (const id of ['s-queue', 's-deleted']) await createSessions(t.db).createSession({ tenantId, header: { id } });
+  for (const operationId of ['op-0', 'op-1'])
+    await acceptSubmission(t.db, { tenantId, sessionId: 's-queue', operationId, submission: { kind: 'turn' } });
+  await createSessions(t.db).endSubmission({ tenantId, sessionId: 's-queue', operationId: 'op-0', end: { state: 'completed' } });
+  await runs.deleteSession({ tenantId, sessionId: 's-deleted' });
   on = await openClient(t.url);
 });
 afterAll(() => on.end());
@@ -400,6 +406,33 @@ const PLANTS: readonly Plant[] = [
     invariant: 'VIEW-1',
     says: /counts 9 runs claimed/,
     plant: () => on.query(`INSERT INTO runplane.run_status_counts (tenant_id, status, n) VALUES ($1, 'claimed', 7)`, [tenantId]),
+  },
+  {
+    invariant: 'FIFO-1',
+    says: /works on nothing, its oldest unfinished submission is op-1 at 1/,
+    plant: query(`DELETE FROM runplane.submission_heads WHERE session_id = 's-queue'`),
+  },
+  {
+    invariant: 'LOG-2',
+    says: /submission op-0 of session s-queue is failed, the log tells submission.accepted and submission.completed/,
+    plant: query(`UPDATE runplane.submissions SET state = 'failed' WHERE session_id = 's-queue' AND operation_id = 'op-0'`),
+  },
+  {
+    invariant: 'VIEW-1',
+    says: /session s-queue counts 7 unfinished submissions, 1 of them turns; it has 1, 1/,
+    plant: query(`UPDATE runplane.session_heads SET open_submissions = 7 WHERE session_id = 's-queue'`),
+  },
+  {
+    invariant: 'END-1',
+    says: /session s-deleted was deleted at .*, its control record says nothing/,
+    plant: query(`UPDATE runplane.sessions SET deleted_at = NULL WHERE session_id = 's-deleted'`),
+  },
+  {
+    invariant: 'END-1',
+    says: /session s-deleted was erased, and there is a head/,
+    plant:
+      query(`INSERT INTO runplane.session_tombstones (tenant_id, session_id, incarnation, last_sequence, copied_through, last_tx, deleted_at)
+      SELECT tenant_id, session_id, incarnation, last_sequence, -1, last_tx, deleted_at FROM runplane.session_heads WHERE session_id = 's-deleted'`),
   },
 ];
 

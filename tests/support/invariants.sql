@@ -174,10 +174,13 @@ UNION ALL
 SELECT 'END-1', 'steer ' || s.id || ' is open and its turn ' || c.id || ' has ended'
 FROM open_commands s JOIN runplane.commands c ON c.tenant_id = s.tenant_id AND c.id = s.target_command_id WHERE s.type = 'steer' AND c.finished_at IS NOT NULL
 UNION ALL
-SELECT 'FEED-1', o.stream || ' ' || o.stream_id || ': ' || o.sequence || ' stands at (' || o.tx || ', ' || o.position || ') before ' || p.sequence
-FROM runplane.outbox_events o
-JOIN runplane.outbox_events p ON p.tenant_id = o.tenant_id AND p.stream = o.stream AND p.stream_id = o.stream_id AND p.sequence = o.sequence - 1
-WHERE (p.tx, p.position) > (o.tx, o.position)
+SELECT 'FEED-1', o.stream || ' ' || o.stream_id || ': ' || o.sequence || ' stands at (' || o.tx || ', ' || o.position || ') behind ' || o.before
+FROM (
+  SELECT stream, stream_id, sequence, tx, position, lag(sequence) OVER w AS before, lag(type) OVER w AS type_before FROM runplane.outbox_events
+  WINDOW w AS (PARTITION BY tenant_id, stream, stream_id ORDER BY tx, position)
+) o
+-- A session that was deleted may be made again, and counts from 0.
+WHERE o.before >= o.sequence AND NOT (o.stream = 'session' AND o.type_before = 'session/deleted')
 UNION ALL
 SELECT 'FEED-1', 'run ' || r.id || ' remembers feed number ' || r.last_tx || ', an event of it has ' || max(o.tx)
 FROM runplane.runs r JOIN runplane.outbox_events o ON o.tenant_id = r.tenant_id AND o.stream = 'run' AND o.stream_id = r.id
@@ -249,3 +252,43 @@ FROM (
 ) v
 WHERE NOT EXISTS (SELECT FROM runplane.session_rebuilds r WHERE chr(1) || r.tenant_id = v.tenant_id AND r.session_id = v.session_id AND r.state <> 'completed')
 GROUP BY v.tenant_id, v.session_id, v.what
+UNION ALL
+SELECT 'FIFO-1', 'session ' || coalesce(h.session_id, s.session_id) || ' works on ' || coalesce(h.operation_id || ' at ' || h.place, 'nothing')
+  || ', its oldest unfinished submission is ' || coalesce(s.operation_id || ' at ' || s.place, 'none')
+FROM runplane.submission_heads h
+FULL JOIN (
+  SELECT DISTINCT ON (tenant_id, session_id) tenant_id, session_id, operation_id, kind, place FROM runplane.submissions
+  WHERE state = 'pending' AND ascii(tenant_id) >= 32 ORDER BY tenant_id, session_id, place
+) s ON s.tenant_id = h.tenant_id AND s.session_id = h.session_id
+WHERE (h.operation_id, h.kind, h.place) IS DISTINCT FROM (s.operation_id, s.kind, s.place) AND NOT EXISTS (
+  SELECT FROM runplane.session_heads l WHERE l.tenant_id = coalesce(h.tenant_id, s.tenant_id) AND l.session_id = coalesce(h.session_id, s.session_id) AND l.deleted_at IS NOT NULL)
+UNION ALL
+SELECT 'LOG-2', 'submission ' || s.operation_id || ' of session ' || s.session_id || ' is ' || s.state || ', the log tells ' || coalesce(a.type, 'nothing') || ' and ' || coalesce(e.type, 'no end')
+FROM runplane.submissions s
+JOIN runplane.session_heads l ON l.tenant_id = s.tenant_id AND l.session_id = s.session_id AND l.deleted_at IS NULL
+LEFT JOIN runplane.session_events a ON a.tenant_id = s.tenant_id AND a.session_id = s.session_id AND a.sequence = s.accepted_sequence
+LEFT JOIN runplane.session_events e ON e.tenant_id = s.tenant_id AND e.session_id = s.session_id AND e.sequence = s.ended_sequence
+WHERE s.from_event AND (a.type IS DISTINCT FROM 'submission/accepted' OR e.type IS DISTINCT FROM CASE WHEN s.state <> 'pending' THEN 'submission/' || s.state END)
+  OR NOT s.from_event AND s.place >= 0
+UNION ALL
+SELECT 'VIEW-1', 'session ' || l.session_id || ' counts ' || l.open_submissions || ' unfinished submissions, ' || l.open_turn_submissions || ' of them turns; it has '
+  || count(s.operation_id) || ', ' || count(s.operation_id) FILTER (WHERE s.kind IN ('turn', 'user-input'))
+FROM runplane.session_heads l
+LEFT JOIN runplane.submissions s ON s.tenant_id = l.tenant_id AND s.session_id = l.session_id AND s.state = 'pending'
+WHERE l.deleted_at IS NULL
+GROUP BY l.tenant_id, l.session_id, l.open_submissions, l.open_turn_submissions
+HAVING (count(s.operation_id), count(s.operation_id) FILTER (WHERE s.kind IN ('turn', 'user-input'))) IS DISTINCT FROM (l.open_submissions::bigint, l.open_turn_submissions::bigint)
+UNION ALL
+SELECT 'END-1', 'session ' || l.session_id || ' was deleted at ' || l.deleted_at || ', its control record says ' || coalesce(s.deleted_at::text, 'nothing')
+  || ', its log ' || CASE WHEN e.type IS NULL THEN 'nothing' ELSE e.type END || CASE WHEN l.lease_owner IS NULL THEN '' ELSE ', ' || l.lease_owner || ' holds it' END
+FROM runplane.session_heads l
+JOIN runplane.sessions s ON s.tenant_id = l.tenant_id AND s.session_id = l.session_id
+LEFT JOIN runplane.session_events e ON e.tenant_id = l.tenant_id AND e.session_id = l.session_id AND e.sequence = l.last_sequence
+WHERE (l.deleted_at, l.copying) IS DISTINCT FROM (s.deleted_at, s.copying)
+  OR l.deleted_at IS NOT NULL AND NOT l.copying AND (e.type IS DISTINCT FROM 'session/deleted' AND e.type IS NOT NULL OR l.lease_owner IS NOT NULL OR s.active_run_id IS NOT NULL)
+UNION ALL
+SELECT 'END-1', 'session ' || d.session_id || ' was erased, and there is a ' || x.what || ' of its life ' || d.incarnation
+FROM runplane.session_tombstones d
+CROSS JOIN LATERAL (
+  SELECT 'head' AS what FROM runplane.session_heads l WHERE l.tenant_id = d.tenant_id AND l.session_id = d.session_id AND l.incarnation = d.incarnation
+) x

@@ -192,3 +192,11 @@ export const REBUILD_SESSIONS_DEFAULT = 10;
 export const REBUILD_SCAN_ROWS = 1_000;
 /** How long is remembered that a session was rebuilt. */
 export const REBUILD_REMEMBER_MS = 86_400_000;
+
+/** A deleted session is erased after so long: whoever follows the list of changes sees first that it is gone. */
+export const ERASURE_DELAY_MS = 3_600_000;
+/** A fork or import that has not gone on for so long has died; what it left is erased. */
+export const COPY_ABANDONED_MS = 3_600_000;
+/** Rows that one transaction of an erasure removes. */
+export const ERASURE_CHUNK_ROWS = 5_000;
+export const ERASURE_SESSIONS_DEFAULT = 20;

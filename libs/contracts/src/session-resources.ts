@@ -1,6 +1,6 @@
 import { z } from 'zod';
 import { identifier } from './identifiers';
-import { LIST_ROWS_MAX, TITLE_CODE_POINTS_MAX } from './limits';
+import { LIST_ROWS_MAX, REASON_CODE_POINTS_MAX, TITLE_CODE_POINTS_MAX } from './limits';
 import { Run, Session, SessionRef } from './resources';
 import { STORAGE_KINDS } from './states';
 import { JsonRecord } from './wire-json';
@@ -68,6 +68,7 @@ export const SessionSummary = Session.pick({
 })
   .extend({
     storageKind: z.enum(STORAGE_KINDS),
+    deletedAt: time.nullable().meta({ description: 'Only the list of changes shows deleted sessions, until they are erased' }),
     reader: z
       .object({
         readerId: z.string(),
@@ -86,9 +87,10 @@ export type SessionListState = (typeof SESSION_LIST_STATES)[number];
 
 /** Whether a list of this state shows the session. Whoever follows changes keeps a list with it; the list itself says the same in SQL. */
 export function matchesListState(
-  session: Pick<SessionSummary, 'executionState' | 'lastRunId' | 'storageKind' | 'reader'>,
+  session: Pick<SessionSummary, 'executionState' | 'lastRunId' | 'storageKind' | 'reader' | 'deletedAt'>,
   state: SessionListState,
 ): boolean {
+  if (session.deletedAt !== null) return false;
   switch (state) {
     case 'all':
       return true;
@@ -194,3 +196,22 @@ export type ExpiredStorageList = z.infer<typeof ExpiredStorageList>;
 
 export const SessionResourceRun = z.object({ run: Run.nullable() }).meta({ id: 'SessionResourceRun' });
 export type SessionResourceRun = z.infer<typeof SessionResourceRun>;
+
+export const DeleteSession = z
+  .strictObject({
+    reason: z
+      .string()
+      .max(REASON_CODE_POINTS_MAX * 4)
+      .nullish()
+      .meta({ description: 'Told in the tombstone' }),
+  })
+  .meta({ id: 'DeleteSession' });
+export const DeletedSession = z
+  .object({ sessionId: z.string(), deletedAt: time, changed: z.boolean().meta({ description: 'False: it was deleted before' }) })
+  .meta({ id: 'DeletedSession' });
+export type DeletedSession = z.infer<typeof DeletedSession>;
+
+export const DeletedRun = z
+  .object({ runId: z.string(), deletedAt: time, changed: z.boolean().meta({ description: 'False: it was removed before' }) })
+  .meta({ id: 'DeletedRun' });
+export type DeletedRun = z.infer<typeof DeletedRun>;

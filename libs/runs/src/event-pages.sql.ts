@@ -169,7 +169,7 @@ export async function scanSessionEvents(on: SqlExecutor, scan: SessionScan): Pro
     sql`
     WITH s AS MATERIALIZED (
       SELECT ${runs === 'all' ? sql`NULL::text` : sql`coalesce(${one}::text, s.active_run_id, s.last_run_id)`} AS run_id
-      FROM runplane.sessions s WHERE s.tenant_id = ${tenantId}::text AND s.session_id = ${sessionId}::text
+      FROM runplane.sessions s WHERE s.tenant_id = ${tenantId}::text AND s.session_id = ${sessionId}::text AND s.deleted_at IS NULL
     ), r AS MATERIALIZED (
       SELECT r.*, row_number() OVER (ORDER BY r.created_at, r.id) AS place FROM (${chosen}) r
     ), page AS MATERIALIZED (${page}), last AS MATERIALIZED (SELECT id, created_at FROM r ORDER BY place DESC LIMIT 1)

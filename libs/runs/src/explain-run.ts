@@ -1,13 +1,6 @@
-import {
-  SessionNotFound,
-  type JsonObject,
-  type RunExplanation,
-  type SessionCause,
-  type SessionExplanation,
-  type SessionRebuild,
-} from '@runplane/contracts';
+import { type JsonObject, type RunExplanation, type SessionCause, type SessionExplanation, type SessionRebuild } from '@runplane/contracts';
 import { executorOf, requireTenant, type At, type SqlExecutor } from '@runplane/database';
-import { findSession, getSessionRebuild, storageHeldMs, type SessionKey, type SessionRow } from '@runplane/sessions';
+import { requireSession, getSessionRebuild, storageHeldMs, type SessionKey, type SessionRow } from '@runplane/sessions';
 import { findExplainedRun, type ExplainedRun } from './explain-run.sql';
 import { absentRun } from './require';
 import { decideStaleness } from './run-decisions';
@@ -25,8 +18,7 @@ export async function explainRun(at: At, key: RunKey): Promise<RunExplanation> {
 /** Why the session is free or busy, and with what. Errors: SessionNotFound. */
 export async function explainSession(at: At, key: SessionKey): Promise<SessionExplanation> {
   const on = executorOf(at);
-  const session = await findSession(on, key);
-  if (session === undefined) throw new SessionNotFound(`There is no session ${key.sessionId}.`, { sessionId: key.sessionId });
+  const session = await requireSession(on, key);
   const run = await activeRun(on, session);
   const { claimDeadlineMs } = (await requireTenant(on, key.tenantId)).settings;
   const { cause, isMoving, sentence } = explainSessionFacts(session, run, { claimDeadlineMs });

@@ -1,6 +1,6 @@
-import { CommandNotFound, EventsPruned, isDomainError, RunDeleted, RunNotFound, SessionNotFound, type Run } from '@runplane/contracts';
+import { CommandNotFound, EventsPruned, isDomainError, RunDeleted, RunNotFound, type Run } from '@runplane/contracts';
 import { RestartTransaction, type SqlExecutor, type Tx } from '@runplane/database';
-import { lockSession, type SessionRow } from '@runplane/sessions';
+import { assertThere, lockSession, type SessionRow } from '@runplane/sessions';
 import { findCommand, lockCommand, type CommandKey, type CommandRow } from './command.sql';
 import { findTombstone } from './retention.sql';
 import type { PrunedEvents } from './run-event.sql';
@@ -57,9 +57,8 @@ export async function requireLockedCommand(tx: Tx, run: RunKey, commandId: strin
 }
 
 export async function requireLockedSession(tx: Tx, tenantId: string, sessionId: string): Promise<SessionRow> {
-  const session = await lockSession(tx, { tenantId, sessionId });
-  if (session === undefined) throw new SessionNotFound(`There is no session ${sessionId}.`, { sessionId });
-  return session;
+  const key = { tenantId, sessionId };
+  return assertThere(key, await lockSession(tx, key));
 }
 
 /** Retention has removed what a key names between two looks at it: the key names nothing any more, and the call is a new one. */

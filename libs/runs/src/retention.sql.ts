@@ -109,6 +109,21 @@ export async function judgeRemoval(
   return verdict;
 }
 
+/** What stands against the removal of a run whatever its age, as it looks without a lock; undefined when there is no such run. */
+export async function findRemovalVerdict(
+  on: SqlExecutor,
+  { tenantId, runId }: RunKey,
+): Promise<'remove' | 'open' | 'job-unsettled' | 'held' | 'shown-by-session' | undefined> {
+  const found = await maybeRow(
+    on,
+    z.object({ verdict: column.state(['remove', 'open', 'job-unsettled', 'held', 'shown-by-session']) }),
+    sql`SELECT CASE WHEN r.finished_at IS NULL THEN 'open' WHEN ${HAS_UNSETTLED_JOB} THEN 'job-unsettled' WHEN ${IS_HELD} THEN 'held'
+            WHEN ${IS_SHOWN_BY_SESSION} THEN 'shown-by-session' ELSE 'remove' END AS "verdict"
+        FROM runplane.runs r WHERE r.tenant_id = ${tenantId}::text AND r.id = ${runId}::text`,
+  );
+  return found?.verdict;
+}
+
 /** Columns of a run whose events are being removed, as the end of a SET list: everything before the event that tells it. */
 export const eventsPrunedSet = sql`, events_pruned_at = runplane.app_now(), events_pruned_through = last_event_seq`;
 

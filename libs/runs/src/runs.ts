@@ -10,6 +10,7 @@ import { cancelRun } from './cancel-run';
 import { cancelSession } from './cancel-session';
 import { createCommand } from './create-command';
 import { createRun } from './create-run';
+import { deleteSession } from './delete-session';
 import { finishCommand } from './finish-command';
 import { finishRun } from './finish-run';
 import { recordingRefusal, runnerCall } from './record-refusal';
@@ -34,6 +35,7 @@ export function createRuns(db: Db) {
       cancelRun,
       cancelCommand,
       cancelSession,
+      deleteSession,
       registerRunner,
       saveRunnerJob,
       reserveRunnerSlot,

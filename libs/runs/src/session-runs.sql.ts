@@ -58,3 +58,14 @@ export function listBusySessions(on: SqlExecutor, sessions: readonly SessionKey[
         WHERE EXISTS (SELECT FROM runplane.runs r WHERE r.tenant_id = c.tenant_id AND r.session_id = c.session_id AND r.finished_at IS NULL)`,
   );
 }
+
+/** Ended runs of a session, the first ones first. */
+export async function listEndedRunsOfSession(on: SqlExecutor, { tenantId, sessionId }: SessionKey, limit: number): Promise<string[]> {
+  const found = await rows(
+    on,
+    z.object({ runId: column.text }),
+    sql`SELECT id AS "runId" FROM runplane.runs
+        WHERE tenant_id = ${tenantId}::text AND session_id = ${sessionId}::text AND finished_at IS NOT NULL ORDER BY created_at, id LIMIT ${limit}::int`,
+  );
+  return found.map(({ runId }) => runId);
+}

@@ -1,6 +1,6 @@
 import type { Run, SessionSummary } from '@runplane/contracts';
 import { executorOf, type At } from '@runplane/database';
-import { findSummary, getSession, sessionNotFound, type SessionKey } from '@runplane/sessions';
+import { findSummary, requireSession, sessionNotFound, type SessionKey } from '@runplane/sessions';
 import { findLatestResourceRun, findLastEventTime } from './session-runs.sql';
 
 /**
@@ -13,7 +13,10 @@ export async function getSessionSummary(
 ): Promise<SessionSummary> {
   const on = executorOf(at);
   const session = await findSummary(on, { tenantId, sessionId, readerId });
-  if (session === undefined) throw sessionNotFound(sessionId);
+  if (session === undefined) {
+    await requireSession(on, { tenantId, sessionId });
+    throw sessionNotFound(sessionId);
+  }
   const eventAt = session.activeRunId === null ? undefined : await findLastEventTime(on, { tenantId, runId: session.activeRunId });
   // Times of the wire have one form: as texts they are in the order of time.
   return eventAt === undefined || eventAt <= session.lastActivityAt ? session : { ...session, lastActivityAt: eventAt };
@@ -21,7 +24,7 @@ export async function getSessionSummary(
 
 /** The newest run of a session that has a resource bundle, or null: its next turn may use the same. Errors: SessionNotFound. Reads only. */
 export async function getLatestSessionResourceRun(at: At, key: SessionKey): Promise<Run | null> {
-  const run = await findLatestResourceRun(executorOf(at), key);
-  if (run === undefined) await getSession(at, key);
-  return run ?? null;
+  const on = executorOf(at);
+  await requireSession(on, key);
+  return (await findLatestResourceRun(on, key)) ?? null;
 }

@@ -7,8 +7,11 @@ export { appendSessionEvents } from './append-session-events';
 export { askForApproval, requestApproval } from './ask-approval';
 export { askForInput, requestInput } from './ask-input';
 export { cancelOpenRequests } from './cancel-open-requests';
+export { closeOpenInSession, markSessionDeleted } from './close-session';
 export { createSession, getSessionLog } from './create-session';
+export { listErasable, type ErasurePlace } from './deletion.sql';
 export { endSubmission, type EndSubmissionInput } from './end-submission';
+export { eraseSessionRows, scrubSession } from './erase-session';
 export { importSubmissions } from './import-submissions';
 export { expireRequestsOnce } from './expire-requests-once';
 export { listSessionChanges, type ListSessionChanges } from './list-session-changes';
@@ -39,9 +42,19 @@ export { rebuildStaleOnce, type RebuildReport, type StalePlaces } from './rebuil
 export { getRebuildStatus, getSessionRebuild, requestSessionRebuild } from './rebuild/request-session-rebuild';
 export { NO_SHADOW } from './rebuild/shadow-views.sql';
 export { renameSession } from './rename-session';
-export { adoptBoundary, assertBoundary, ensureSession, getSession, resolveSessionRef, sessionNotFound, type Boundary } from './session';
 export { requestProbes, type ApprovalKey, type InputRequestKey, type OpenRequestScope } from './requests.sql';
 export { resolveApproval, resolveInput } from './resolve-requests';
+export {
+  adoptBoundary,
+  assertBoundary,
+  assertThere,
+  ensureSession,
+  getSession,
+  requireSession,
+  resolveSessionRef,
+  sessionNotFound,
+  type Boundary,
+} from './session';
 export { findSummary } from './session-list.sql';
 export {
   assertStorageFree,

@@ -1,6 +1,6 @@
-import { SequenceConflict, SessionDeleted, SessionLeaseLost } from '@runplane/contracts';
+import { SequenceConflict, SessionLeaseLost } from '@runplane/contracts';
 import { isLive } from '@runplane/database';
-import { sessionNotFound } from './session';
+import { sessionDeleted, sessionNotFound } from './session';
 import type { HeadRow } from './session-head.sql';
 
 // Why a head takes no append, decided from what was read. Pure; the statement that writes judges the same again under the lock.
@@ -10,7 +10,7 @@ type LeaseOf = Pick<HeadRow, 'sessionId' | 'leaseOwner' | 'leaseEpoch' | 'leaseI
 /** Errors: SessionNotFound while the session is being copied, SessionDeleted. */
 export function assertOpen({ sessionId, copying, deletedAt }: Pick<HeadRow, 'sessionId' | 'copying' | 'deletedAt'>): void {
   if (copying) throw sessionNotFound(sessionId);
-  if (deletedAt !== null) throw new SessionDeleted(`Session ${sessionId} was deleted at ${deletedAt}.`, { sessionId, deletedAt });
+  if (deletedAt !== null) throw sessionDeleted(sessionId, deletedAt);
 }
 
 /** Errors: SessionLeaseLost unless the lease of this epoch is in force. */

@@ -9,7 +9,7 @@ const CursorRow = z.object({ sessionId: column.text, readerId: column.text, sess
 // the order of ids, so that two marks of one reader cannot wait for each other in a circle.
 const mark = (readerId: string, sessions: Sql): Sql => sql`
   INSERT INTO runplane.session_read_cursors AS c (tenant_id, session_id, reader_id, session_version)
-  SELECT s.tenant_id, s.session_id, ${readerId}::text, s.version FROM runplane.sessions s WHERE ${sessions} ORDER BY s.session_id COLLATE "C"
+  SELECT s.tenant_id, s.session_id, ${readerId}::text, s.version FROM runplane.sessions s WHERE ${sessions} AND s.deleted_at IS NULL ORDER BY s.session_id COLLATE "C"
   ON CONFLICT (tenant_id, session_id, reader_id)
   DO UPDATE SET session_version = greatest(c.session_version, excluded.session_version), read_at = greatest(c.read_at, excluded.read_at)`;
 

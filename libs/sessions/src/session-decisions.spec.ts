@@ -107,6 +107,7 @@ test('a list of each state shows what it says', () => {
     executionState: 'terminal',
     lastRunId: 'r',
     storageKind: 'none',
+    deletedAt: null,
     reader: { readerId: 'x', unread: true, readVersion: 1 },
   } as const;
   const statesOf = (over: object) => SESSION_LIST_STATES.filter((state) => matchesListState({ ...seen, ...over }, state));

@@ -142,7 +142,8 @@ export const headOfNewSession = ({
   incarnation,
   viewsVersion,
 }: Pick<NewHead, 'header' | 'incarnation' | 'viewsVersion'>): Sql => sql`
-  INSERT INTO runplane.session_heads (tenant_id, session_id, header, incarnation, project_id, partition_key, shard, views_version, last_tx, created_at, updated_at)
+  INSERT INTO runplane.session_heads (tenant_id, session_id, header, incarnation, project_id, partition_key, shard, views_version, last_tx, created_at, updated_at,
+    copying, deleted_at)
   SELECT s.tenant_id, s.session_id, ${JSON.stringify(header)}::json, ${incarnation}::text, s.project_id, s.partition_key, s.shard, ${viewsVersion}::int,
-    s.last_tx, s.created_at, s.created_at
+    s.last_tx, s.created_at, s.created_at, s.copying, s.deleted_at
   FROM s`;

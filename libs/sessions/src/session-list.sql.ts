@@ -26,6 +26,7 @@ const SummaryRow = z.object({
   lastActivityAt: column.time,
   expiresAt: column.time.nullable(),
   storageKind: column.state(STORAGE_KINDS),
+  deletedAt: column.time.nullable(),
   changedTx: column.bigint,
   readerId: column.text.nullable(),
   unread: column.bool.nullable(),
@@ -70,7 +71,7 @@ const columns = (tenantId: string, readerId: string | undefined): Sql => sql`
   s.terminal_status AS "terminalStatus", s.failure_kind AS "failureKind", s.version::text AS "version",
   runplane.wire_time(s.created_at) AS "createdAt", runplane.wire_time(s.updated_at) AS "updatedAt",
   runplane.wire_time(s.last_activity_at) AS "lastActivityAt", runplane.wire_time(s.expires_at) AS "expiresAt",
-  s.storage_kind::text AS "storageKind", s.changed_tx::text AS "changedTx", ${readerColumns(tenantId, readerId)}`;
+  s.storage_kind::text AS "storageKind", runplane.wire_time(s.deleted_at) AS "deletedAt", s.changed_tx::text AS "changedTx", ${readerColumns(tenantId, readerId)}`;
 
 /** One session as lists show it, without a lock. */
 export async function findSummary(
@@ -80,7 +81,8 @@ export async function findSummary(
   const row = await maybeRow(
     on,
     SummaryRow,
-    sql`SELECT ${columns(tenantId, readerId)} FROM runplane.sessions s WHERE s.tenant_id = ${tenantId}::text AND s.session_id = ${sessionId}::text`,
+    sql`SELECT ${columns(tenantId, readerId)} FROM runplane.sessions s
+        WHERE s.tenant_id = ${tenantId}::text AND s.session_id = ${sessionId}::text AND s.deleted_at IS NULL`,
   );
   return row && toSummary(row);
 }
@@ -118,12 +120,13 @@ const words = (state: 'running' | 'idle' | 'terminal'): Sql =>
 /** The conditions that no index serves, as matchesListState says them. */
 function matches({ tenantId, state, projectId, backendProfile, readerId }: SessionFilter): Sql {
   const conditions = [
+    sql`s.deleted_at IS NULL`,
     ...(state === 'default' ? [sql`s.last_run_id IS NOT NULL AND s.storage_kind <> 'evicted'`] : []),
     ...(state === 'unread' && readerId !== undefined ? [isUnread(tenantId, readerId)] : []),
     ...(projectId === undefined ? [] : [sql`s.project_id = ${projectId}::text`]),
     ...(backendProfile === undefined ? [] : [sql`s.backend_profile = ${backendProfile}::text`]),
   ];
-  return conditions.length === 0 ? sql`true` : joinSql(conditions, ' AND ');
+  return joinSql(conditions, ' AND ');
 }
 
 const behind = ({ lastActivityAt, sessionId }: SessionPlace): Sql =>
@@ -226,7 +229,7 @@ export interface ChangePage {
 
 /**
  * Sessions in the order of their last changes, behind a place and below the horizon: rows and bound from one statement, hence one snapshot.
- * What commits later has a number at or above that horizon. `from: 'end'` gives the last one alone.
+ * What commits later has a number at or above that horizon. `from: 'end'` gives the last one alone. Deleted ones are told until they are erased.
  */
 export async function listChangesPage(
   on: SqlExecutor,
@@ -250,7 +253,7 @@ export async function listChangesPage(
     WITH h AS MATERIALIZED (SELECT runplane.feed_horizon() AS horizon, store_id FROM runplane.store),
     page AS MATERIALIZED (
       SELECT s.* FROM runplane.sessions s
-      WHERE s.tenant_id COLLATE "C" = ${tenantId}::text AND s.changed_tx < (SELECT horizon FROM h) ${range}
+      WHERE s.tenant_id COLLATE "C" = ${tenantId}::text AND s.changed_tx < (SELECT horizon FROM h) AND NOT s.copying ${range}
     )
     SELECT h.store_id AS "storeId", h.horizon::text AS "horizon", ${columns(tenantId, readerId)}
     FROM h LEFT JOIN page s ON true ORDER BY s.changed_tx, s.session_id`,

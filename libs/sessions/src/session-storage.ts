@@ -78,11 +78,11 @@ export async function markSessionStorageEvicted(
 ): Promise<ChangedSession> {
   const report = parseInput(MarkStorageEvicted, input);
   const key = { tenantId, sessionId };
-  const session = await requireLockedSession(tx, key);
+  const session = await requireLockedSession(tx, key, { evenIfDeleted: true });
   const decision = decideEvicted(session, report);
   if (decision === 'refuse') throw storageChanged(session);
   if (decision === 'apply') await writeEvicted(tx, key);
-  return { session: await getSession(tx, key), changed: decision === 'apply' };
+  return { session: await getSession(tx, key, { evenIfDeleted: true }), changed: decision === 'apply' };
 }
 
 /**
@@ -92,10 +92,10 @@ export async function markSessionStorageEvicted(
  * Locks     session.   Errors: SessionNotFound, StorageChanged (the claim is over, or the storage another one).
  */
 export async function confirmStorageEvicted(tx: Tx, claim: StorageClaim): Promise<Session> {
-  const session = await requireLockedSession(tx, claim);
+  const session = await requireLockedSession(tx, claim, { evenIfDeleted: true });
   if (!holdsStorage(session, claim) || session.storageVersion !== claim.storageVersion) throw storageChanged(session);
   await writeEvicted(tx, claim);
-  return getSession(tx, claim);
+  return getSession(tx, claim, { evenIfDeleted: true });
 }
 
 /**
@@ -105,7 +105,7 @@ export async function confirmStorageEvicted(tx: Tx, claim: StorageClaim): Promis
  * Returns   false when the claim was over.   Locks: session.
  */
 export async function releaseStorage(tx: Tx, claim: StorageClaim, { error }: { error: string | null }): Promise<boolean> {
-  const session = await requireLockedSession(tx, claim);
+  const session = await requireLockedSession(tx, claim, { evenIfDeleted: true });
   if (!holdsStorage(session, claim)) return false;
   const delayMs = backOffMs(claim.attempts, { baseMs: STORAGE_BACKOFF_MS_MIN, maxMs: STORAGE_BACKOFF_MS_MAX });
   await writeStorageReleased(tx, claim, { delayMs, lastError: error === null ? null : freeText(error) });

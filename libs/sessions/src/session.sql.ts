@@ -48,6 +48,8 @@ const SessionRow = z.object({
   storageLeaseOwner: column.text.nullable(),
   storageLeaseEpoch: column.int,
   storageLeaseInMs: column.int.nullable(),
+  deletedAt: column.time.nullable(),
+  copying: column.bool,
 });
 export type SessionRow = z.infer<typeof SessionRow>;
 
@@ -63,7 +65,7 @@ const COLUMNS = sql`
   storage_sha256 AS "storageSha256", rollout_subdir AS "rolloutSubdir", runplane.wire_time(storage_updated_at) AS "storageUpdatedAt",
   runplane.wire_time(storage_evicted_at) AS "storageEvictedAt", storage_version AS "storageVersion", storage_attempts AS "storageAttempts",
   storage_last_error AS "storageLastError", storage_lease_owner AS "storageLeaseOwner", storage_lease_epoch AS "storageLeaseEpoch",
-  runplane.ms_until(storage_lease_expires_at, runplane.app_now()) AS "storageLeaseInMs"`;
+  runplane.ms_until(storage_lease_expires_at, runplane.app_now()) AS "storageLeaseInMs", runplane.wire_time(deleted_at) AS "deletedAt", copying AS "copying"`;
 
 export interface SessionKey {
   readonly tenantId: string;
@@ -113,6 +115,8 @@ export async function lockSessions(tx: Tx, tenantId: string, sessionIds: readonl
 export interface NewSession extends SessionKey, Partition {
   readonly projectId: string | null;
   readonly backendProfile: string | null;
+  /** Nobody sees it before its log has been copied. */
+  readonly copying?: boolean | undefined;
   /** Of its log; made of the boundary where nobody gave one. */
   readonly header?: JsonObject | undefined;
   readonly conversationId: string | null;
@@ -147,6 +151,7 @@ export async function insertSession(tx: Tx, session: NewSession): Promise<boolea
     summary = {},
     rolloutSubdir = ROLLOUT_SUBDIR_DEFAULT,
     header = headerOfBoundary(session),
+    copying = false,
   } = session;
   takingLock(tx, 'newKey', newKeyOf.session(tenantId, sessionId));
   const inserted = await rows(
@@ -155,12 +160,15 @@ export async function insertSession(tx: Tx, session: NewSession): Promise<boolea
     sql`
     WITH s AS (
     INSERT INTO runplane.sessions (tenant_id, session_id, project_id, backend_profile, conversation_id, thread_id, metadata, title,
-      expires_at, ttl_seconds, partition_key, shard, last_activity_at, summary, rollout_subdir, last_tx, changed_tx)
+      expires_at, ttl_seconds, partition_key, shard, last_activity_at, summary, rollout_subdir, last_tx, changed_tx, copying,
+      deleted_at)
     VALUES (${tenantId}::text, ${sessionId}::text, ${projectId}::text, ${backendProfile}::text, ${conversationId}::text, ${threadId}::text,
       ${JSON.stringify(metadata)}::jsonb, ${title}::text, coalesce(${expiresAt}::timestamptz, runplane.app_now() + ${ttlSeconds}::int * interval '1 second'), ${ttlSeconds}::int,
-      ${partitionKey}::text, ${shard}::smallint, runplane.app_now(), ${JSON.stringify(summary)}::jsonb, ${rolloutSubdir}::text, ${feedTx}, ${feedTx})
+      ${partitionKey}::text, ${shard}::smallint, runplane.app_now(), ${JSON.stringify(summary)}::jsonb, ${rolloutSubdir}::text,
+      greatest(${feedTx}, (SELECT max(last_tx) FROM runplane.session_tombstones WHERE tenant_id = ${tenantId}::text AND session_id = ${sessionId}::text)), ${feedTx},
+      ${copying}::bool, CASE WHEN ${copying}::bool THEN runplane.app_now() END)
     ON CONFLICT (tenant_id, session_id) DO NOTHING
-    RETURNING tenant_id, session_id, project_id, partition_key, shard, last_tx, created_at
+    RETURNING tenant_id, session_id, project_id, partition_key, shard, last_tx, created_at, copying, deleted_at
     ), h AS (${headOfNewSession({ header, incarnation: newIncarnation(), viewsVersion: VIEWS_VERSION })})
     SELECT 1 AS "done" FROM s`,
   );

@@ -1,24 +1,52 @@
-import { partitionOf, SessionBoundary, SessionNotFound, type JsonObject, type Session, type SessionRef } from '@runplane/contracts';
-import { executorOf, type At, type Tx } from '@runplane/database';
+import {
+  partitionOf,
+  SessionBoundary,
+  SessionDeleted,
+  SessionNotFound,
+  type JsonObject,
+  type Session,
+  type SessionRef,
+} from '@runplane/contracts';
+import { executorOf, type At, type SqlExecutor, type Tx } from '@runplane/database';
 import { findSession, insertSession, lockSession, writeBoundary, type SessionKey, type SessionRow } from './session.sql';
 import { isoTime, titleOfMetadata } from './session-title';
 
 export const sessionNotFound = (sessionId: string): SessionNotFound =>
   new SessionNotFound(`There is no session ${sessionId}.`, { sessionId });
 
-/** Reads a session's control record. Errors: SessionNotFound. */
-export async function getSession(at: At, key: SessionKey): Promise<Session> {
-  const row = await findSession(executorOf(at), key);
-  if (row === undefined) throw sessionNotFound(key.sessionId);
-  return toSession(row);
+/** Reads a session's control record. Errors: SessionNotFound, SessionDeleted. */
+export async function getSession(at: At, key: SessionKey, which: WhichSession = {}): Promise<Session> {
+  return toSession(await requireSession(executorOf(at), key, which));
 }
 
-/** Locks a session. Errors: SessionNotFound. */
-export async function requireLockedSession(tx: Tx, key: SessionKey): Promise<SessionRow> {
-  const session = await lockSession(tx, key);
-  if (session === undefined) throw sessionNotFound(key.sessionId);
+export interface WhichSession {
+  /** For what is left to do for a session that nobody sees any more. */
+  readonly evenIfDeleted?: boolean | undefined;
+}
+
+/** Reads a session without a lock. Errors: SessionNotFound, SessionDeleted. */
+export async function requireSession(on: SqlExecutor, key: SessionKey, which: WhichSession = {}): Promise<SessionRow> {
+  return assertThere(key, await findSession(on, key), which);
+}
+
+/** Locks a session. Errors: SessionNotFound, SessionDeleted. */
+export async function requireLockedSession(tx: Tx, key: SessionKey, which: WhichSession = {}): Promise<SessionRow> {
+  return assertThere(key, await lockSession(tx, key), which);
+}
+
+/** Errors: SessionNotFound, also while the session is being copied; SessionDeleted. */
+export function assertThere(
+  { sessionId }: SessionKey,
+  session: SessionRow | undefined,
+  { evenIfDeleted = false }: WhichSession = {},
+): SessionRow {
+  if (session === undefined || session.copying) throw sessionNotFound(sessionId);
+  if (session.deletedAt !== null && !evenIfDeleted) throw sessionDeleted(sessionId, session.deletedAt);
   return session;
 }
+
+export const sessionDeleted = (sessionId: string, deletedAt: string): SessionDeleted =>
+  new SessionDeleted(`Session ${sessionId} was deleted at ${deletedAt}.`, { sessionId, deletedAt });
 
 /** A session as the wire shows it. */
 function toSession(row: SessionRow): Session {
@@ -76,7 +104,7 @@ export interface Boundary {
 export async function ensureSession(tx: Tx, tenantId: string, ref: SessionRef, boundary: Boundary): Promise<SessionRow> {
   const key = { tenantId, sessionId: ref.sessionId };
   const known = await findSession(tx, key);
-  if (known !== undefined) return known;
+  if (known !== undefined) return assertThere(key, known);
   await insertSession(tx, {
     tenantId,
     sessionId: ref.sessionId,
@@ -91,7 +119,7 @@ export async function ensureSession(tx: Tx, tenantId: string, ref: SessionRef, b
   });
   const made = await findSession(tx, key);
   if (made === undefined) throw new Error(`session ${ref.sessionId} is neither new nor there`);
-  return made;
+  return assertThere(key, made);
 }
 
 /**

@@ -27,7 +27,8 @@ CREATE TYPE "runplane"."delivery_state" AS ENUM ('queued', 'succeeded', 'failed'
 CREATE TYPE "runplane"."rebuild_state" AS ENUM ('waiting', 'running', 'completed');
 
 -- AlterTable
-ALTER TABLE "runplane"."sessions" ADD COLUMN     "deleted_at" TIMESTAMPTZ(3),
+ALTER TABLE "runplane"."sessions" ADD COLUMN     "copying" BOOLEAN NOT NULL DEFAULT false,
+ADD COLUMN     "deleted_at" TIMESTAMPTZ(3),
 ALTER COLUMN "project_id" DROP NOT NULL,
 ALTER COLUMN "backend_profile" DROP NOT NULL;
 
