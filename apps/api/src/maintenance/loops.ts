@@ -106,7 +106,7 @@ function rebuilder(db: Db, owner: string, onError: LoopsOf['onError']): Loop {
       return loop.stats;
     },
     found: () => found,
-    stop: loop.stop,
+    stop: () => loop.stop(),
   };
 }
 

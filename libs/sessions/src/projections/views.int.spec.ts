@@ -167,7 +167,7 @@ const seen = new Set<string>();
 /** More of them for a long search: PROPERTY_RUNS=500. */
 const numRuns = Number(process.env['PROPERTY_RUNS'] ?? 5);
 test(
-  'every view is the fold of the log, in one go and by a rebuild',
+  'every view is the fold of the log, in one go and by a rebuild, an interrupted one too',
   async () => {
     await fc.assert(
       fc.asyncProperty(batches, async (given) => {
@@ -187,6 +187,12 @@ test(
         expect(live).toEqual(await viewsOf(shadowOf(key.tenantId), key.sessionId));
 
         expect(await rebuildSession(db, key, { owner: 'test', pageEvents: 15 })).toMatchObject({ events: log.length, changedRows: 0 });
+        // Interrupted behind its first page, appended to, and taken up again.
+        const stop = new AbortController();
+        const interrupted = rebuildSession(db, key, { owner: 'test', pageEvents: 7, signal: stop.signal, onProgress: () => { stop.abort(); } }); // prettier-ignore
+        await interrupted.catch(() => undefined);
+        await append(key, given.flat());
+        expect(await rebuildSession(db, key, { owner: 'test', pageEvents: 11 })).toMatchObject({ changedRows: 0 });
         for (const row of live) seen.add(row.split(' ', 1)[0] ?? '');
       }),
       { numRuns, examples: [[[everything]]] },

@@ -1,5 +1,5 @@
-import type { JsonObject, NewSessionEvent } from '@runplane/contracts';
-import { ensureTenant, inTransaction, type Db } from '@runplane/database';
+import type { JsonObject, NewSessionEvent, SessionProjection } from '@runplane/contracts';
+import { ensureTenant, inTransaction, openDb, type Db } from '@runplane/database';
 import { openClient, useDatabase, waitUntilBlocked } from '@runplane/database/testing';
 import { appendAsServer } from '../append-as-server';
 import { VIEWS_VERSION } from '../projections';
@@ -214,7 +214,9 @@ describe('a rebuild of a session', () => {
     let second: Promise<unknown> | undefined;
     await rebuild('two', {
       pageEvents: 4,
-      onProgress: () => (second ??= rebuild('two', { owner: 'other' }).catch((error: unknown) => error)),
+      onProgress: () => {
+        second ??= rebuild('two', { owner: 'other' }).catch((error: unknown) => error);
+      },
     });
     expect(await second).toMatchObject({ code: 'rebuild_running', retryable: true });
 
@@ -333,6 +335,46 @@ describe('the background', () => {
     expect(await requestSessionRebuild(t.db, key('broken'))).toMatchObject({ state: 'waiting', attempts: 0 });
     expect(await pass()).toMatchObject({ changed: 1 });
     await query(`UPDATE runplane.session_heads SET views_version = $1`, VIEWS_VERSION);
+  });
+});
+
+describe('the view of a registered projection', () => {
+  const counter = (version: number): SessionProjection => ({
+    key: 'counter',
+    version,
+    touches: (type) => type.startsWith('turn/'),
+    initial: () => ({ version, turns: 0 }),
+    apply: (value) => ({ ...value, turns: Number(value['turns']) + 1 }),
+  });
+  const failing: SessionProjection = { ...counter(1), key: 'failing', apply: () => { throw new Error('cannot'); } }; // prettier-ignore
+  const counted = () =>
+    query(
+      `SELECT session_id, key, version, value, stale_reason FROM runplane.session_views WHERE tenant_id = 'acme' AND key <> 'subagentIdentity' ORDER BY 1, 2`,
+    );
+
+  test('is built where it is missing or of another version, once where nothing helps, and stays where a program does not know it', async () => {
+    await query(`UPDATE runplane.session_heads SET deleted_at = now() WHERE session_id <> 'whole'`);
+    const first = await openDb({ url: t.url, projections: [counter(1), failing] });
+    const second = await openDb({ url: t.url, projections: [counter(2)] });
+    try {
+      expect(await rebuildStaleOnce(first, { owner })).toMatchObject({ requested: 1, changed: 1 });
+      expect(await counted()).toEqual([
+        { session_id: 'whole', key: 'counter', version: 1, value: { version: 1, turns: 1 }, stale_reason: null },
+        { session_id: 'whole', key: 'failing', version: 1, value: {}, stale_reason: expect.stringContaining('cannot') as string },
+      ]);
+      expect(await rebuildStaleOnce(first, { owner })).toMatchObject({ requested: 0, changed: 0 });
+      expect((await getSessionRebuild(first, key('whole'))).staleReason).toMatch(/^view failing: event 4: .*cannot/);
+
+      expect(await rebuild('whole')).toMatchObject({ changedRows: 0 }); // a program without projections
+      expect((await getSessionRebuild(second, key('whole'))).staleReason).toMatch(/^view (counter|failing): /);
+      expect(await rebuildStaleOnce(second, { owner })).toMatchObject({ requested: 1, changed: 1 });
+      expect(await counted()).toMatchObject([{ key: 'counter', version: 2, value: { version: 2, turns: 1 } }, { key: 'failing' }]);
+      expect(await rebuildStaleOnce(second, { owner })).toMatchObject({ requested: 0, changed: 0 });
+    } finally {
+      await first.close();
+      await second.close();
+      await query(`UPDATE runplane.session_heads SET deleted_at = NULL`);
+    }
   });
 });
 

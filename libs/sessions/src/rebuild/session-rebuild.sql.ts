@@ -157,14 +157,17 @@ export async function returnRebuild(
   await rows(on, done, retryClaimSql(TABLE, held(claim), { state: 'waiting', delayMs, lastError, returning: sql`1 AS "done"`, set }));
 }
 
-/** Forgets rebuilds that were done some time ago, a bounded number. */
+/**
+ * Forgets rebuilds that were done some time ago, a bounded number. Not those by which a team's projections have seen the session: one that no event
+ * of it touches has no row there, and would be looked for again and again.
+ */
 export async function forgetRebuilds(on: SqlExecutor, { olderThanMs, limit }: { olderThanMs: number; limit: number }): Promise<number> {
   const forgotten = await rows(
     on,
     done,
     sql`DELETE FROM runplane.session_rebuilds WHERE ctid = ANY (ARRAY(
           SELECT ctid FROM runplane.session_rebuilds
-          WHERE state = 'completed'::runplane.rebuild_state AND finished_at < (SELECT runplane.app_now()) - ${olderThanMs}::int * interval '1 millisecond'
+          WHERE state = 'completed'::runplane.rebuild_state AND rules !~ '@.*@' AND finished_at < (SELECT runplane.app_now()) - ${olderThanMs}::int * interval '1 millisecond'
           ORDER BY finished_at LIMIT ${limit}::int FOR UPDATE SKIP LOCKED))
         RETURNING 1 AS "done"`,
   );
