@@ -1,6 +1,6 @@
 // The door of libs/database: what it means to be in a transaction, and everything that stands on that.
 
-export { emptySql, joinSql, rawSql, sql, type Sql, type SqlExecutor, type SqlRow, type SqlValue } from './sql';
+export { emptySql, joinSql, rawSql, sql, textLines, type Sql, type SqlExecutor, type SqlRow, type SqlValue } from './sql';
 export { column, maybeRow, oneRow, rows, rowsUnder } from './rows';
 export { constraintOf, isConnectionLoss, isRetryable, sqlStateOf } from './sql-state';
 export { openDb, type Db, type DbOptions, type ResolvedDbOptions } from './db';

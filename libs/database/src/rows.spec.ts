@@ -1,6 +1,6 @@
 import { z } from 'zod';
 import { column, maybeRow, oneRow, rows } from './rows';
-import { joinSql, parametersOf, rawSql, sql, statementName, type SqlExecutor, type SqlRow, type SqlValue } from './sql';
+import { joinSql, parametersOf, rawSql, sql, statementName, textLines, type SqlExecutor, type SqlRow, type SqlValue } from './sql';
 
 const returning = (...found: SqlRow[]): SqlExecutor => ({ query: () => Promise.resolve(found) });
 const any = sql`SELECT 1`;
@@ -53,6 +53,14 @@ it('statements compose, and their parameters stay apart from the text', () => {
   const whole = sql`SELECT ${rawSql('a')} FROM t WHERE ${joinSql([sql`a = ${1}::int`, inner], ' AND ')}`;
   expect(whole.text).toBe('SELECT a FROM t WHERE a = $1::int AND b = ANY($2::text[])');
   expect(parametersOf(whole)).toEqual([1, ['x']]);
+});
+
+it('a list of lines is one text, with nulls as empty lines; what would not come back is refused', () => {
+  const list = textLines(['a', null, '{"b": "c"}']);
+  expect(list.text).toBe("string_to_array($1::text, chr(10), '')");
+  expect(parametersOf(list)).toEqual(['a\n\n{"b": "c"}']);
+  expect(() => textLines(['a', ''])).toThrow(TypeError);
+  expect(() => textLines(['a\nb'])).toThrow(TypeError);
 });
 
 it.each([undefined, 1.5, NaN, 2 ** 31, 1n, new Date(), {}, [['a']], [undefined]])(

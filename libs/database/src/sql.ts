@@ -9,6 +9,18 @@ export const emptySql = Prisma.empty;
 /** For constants of the code (table names, state lists) only, never for a value that came from outside. */
 export const rawSql = Prisma.raw;
 
+/**
+ * A text[] of texts without line breaks that are not empty, and of nulls; unnest it beside a list that has none, since a null in last place may be
+ * left out. It travels as lines of one text: what an array parameter costs is that both sides walk over its every character for the quotes (4 % of
+ * an append of twenty events on the server, a tenth of its statement on the client).
+ */
+export function textLines(values: readonly (string | null)[]): Sql {
+  for (const value of values) {
+    if (value === '' || value?.includes('\n') === true) throw new TypeError('a line of a statement is empty, or has a line break');
+  }
+  return sql`string_to_array(${values.join('\n')}::text, chr(10), '')`;
+}
+
 export type SqlValue = string | number | boolean | null;
 export type SqlRow = Record<string, SqlValue>;
 

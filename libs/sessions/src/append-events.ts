@@ -190,10 +190,10 @@ export async function writeBatch(
 
 function answerOf(events: readonly PlacedEvent[], storeId: string, { tx, positions }: WrittenAppend): AppendedSessionEvents {
   return {
-    events: events.map(({ sequence, eventId, time }, i) => ({
+    events: events.map(({ sequence, eventId, timeText }, i) => ({
       sequence,
       eventId,
-      time: new Date(time).toISOString(),
+      time: timeText,
       cursor: encodeFeedCursor(storeId, { tx, position: positions[i] ?? 0n }),
     })),
     lastSequence: events.at(-1)?.sequence ?? -1,

@@ -1,5 +1,5 @@
 import { SESSION_CLOCK_SKEW_MS_MAX } from '@runplane/contracts';
-import { column, emptySql, joinSql, sql, type Sql } from '@runplane/database';
+import { column, emptySql, joinSql, sql, textLines, type Sql } from '@runplane/database';
 import { feedTx, insertOutboxEvents } from '@runplane/outbox';
 import { z } from 'zod';
 import type { FoldedBatch, PlacedEvent } from './fold-batch';
@@ -83,14 +83,14 @@ const toOutbox = (source: Sql): Sql => sql`${insertOutboxEvents(source, { rows: 
 
 /** One event, the usual case: every part reads the one row of the head, and nothing is joined. */
 function insertOne(event: PlacedEvent, appendId: string | null): Sql {
-  const { sequence, eventId, type, dataText, turnId, stepId, runId, commandId } = event;
+  const { sequence, eventId, type, timeText, dataText, turnId, stepId, runId, commandId } = event;
   return sql`out AS (${toOutbox(sql`(
       SELECT tx, position, shard, partition_key, tenant_id, 'session'::runplane.outbox_stream AS stream, session_id AS stream_id,
         ${String(sequence)}::bigint AS sequence, ${type}::text AS type, project_id, session_id, ${runId}::text AS run_id, ${commandId}::text AS command_id,
         ${eventId}::text AS event_id, ${dataText}::json AS data, now AS created_at FROM d)`)}
     ), written AS (
       ${INTO_LOG}
-      SELECT tenant_id, session_id, ${String(sequence)}::bigint, ${eventId}::uuid, ${type}::text, ${iso(event)}::timestamptz, ${turnId}::text, ${stepId}::text,
+      SELECT tenant_id, session_id, ${String(sequence)}::bigint, ${eventId}::uuid, ${type}::text, ${timeText}::timestamptz, ${turnId}::text, ${stepId}::text,
         ${dataText}::json, ${runId}::text, ${commandId}::text, ${appendId}::text, ${appendId === null ? null : 1}::int, tx, position, now
       FROM d
     )`;
@@ -101,8 +101,8 @@ function insertMany(events: readonly PlacedEvent[], appendId: string | null): Sq
   return sql`s AS MATERIALIZED (
       SELECT d.tenant_id, d.session_id, d.shard, d.partition_key, d.project_id, d.tx, d.now, ${nextPosition} AS position,
         d.last_sequence + e.place AS sequence, e.place, e.event_id, e.type, e.time::timestamptz AS time, e.turn_id, e.step_id, e.data::json AS data
-      FROM d, unnest(${events.map((e) => e.eventId)}::text[], ${events.map((e) => e.type)}::text[], ${events.map(iso)}::text[],
-        ${events.map((e) => e.turnId)}::text[], ${events.map((e) => e.stepId)}::text[], ${events.map((e) => e.dataText)}::text[])
+      FROM d, unnest(${textLines(events.map((e) => e.eventId))}, ${textLines(events.map((e) => e.type))}, ${textLines(events.map((e) => e.timeText))},
+        ${textLines(events.map((e) => e.turnId))}, ${textLines(events.map((e) => e.stepId))}, ${textLines(events.map((e) => e.dataText))})
         WITH ORDINALITY AS e (event_id, type, time, turn_id, step_id, data, place)
       ORDER BY e.place
     ), out AS (${toOutbox(sql`(
@@ -115,8 +115,6 @@ function insertMany(events: readonly PlacedEvent[], appendId: string | null): Sq
       FROM s
     )`;
 }
-
-const iso = ({ time }: PlacedEvent): string => new Date(time).toISOString();
 
 /** The columns of the head that folds have changed, as a continuation of the SET list. */
 export function headSet(change: HeadChange, stale: boolean): Sql {

@@ -11,6 +11,8 @@ import type { HeadRow } from './session-head.sql';
 export interface PlacedEvent extends SessionLogEvent {
   readonly eventId: string;
   readonly dataText: string;
+  /** `time` as the wire has it. */
+  readonly timeText: string;
 }
 
 export interface FoldedBatch {
@@ -47,9 +49,11 @@ export function placeEvents(
   head: Pick<HeadRow, 'tenantId' | 'incarnation' | 'storeId' | 'lastSequence'>,
   now: number,
 ): PlacedEvent[] {
+  const nowText = new Date(now).toISOString();
   return events.map((event, i) => {
     const sequence = head.lastSequence + 1 + i;
-    return { ...event, sequence, time: event.time ?? now, eventId: sessionEventId(head.storeId, head, sequence) };
+    const timeText = event.time === null ? nowText : new Date(event.time).toISOString();
+    return { ...event, sequence, time: event.time ?? now, timeText, eventId: sessionEventId(head.storeId, head, sequence) };
   });
 }
 

@@ -1,4 +1,4 @@
-import { sql, type Sql } from '@runplane/database';
+import { sql, textLines, type Sql } from '@runplane/database';
 import type { ContextState } from './context';
 import { legacyWindow } from './context-windows';
 import type { FoldContext } from './projection';
@@ -65,11 +65,9 @@ function historyWrites({ sessionId, history: { added, carried, legacyTo } }: Con
     parts.push(sql`context_history_added AS (
       INSERT INTO runplane.context_history (tenant_id, session_id, sequence, window_id, role, tool_name, content)
       SELECT d.tenant_id, d.session_id, i.sequence::bigint, i.window_id, i.role, i.tool_name, i.content
-      FROM d CROSS JOIN unnest(${added.map(({ sequence }) => String(sequence))}::text[], ${added.map(({ windowId }) => windowId)}::text[],
-        ${added.map(({ role }) => role)}::text[], ${added.map(({ toolName }) => toolName)}::text[], ${added.map(({ content }) => content)}::text[])
-        AS i(sequence, window_id, role, tool_name, content)
-      ON CONFLICT (tenant_id, session_id, sequence) DO UPDATE SET window_id = excluded.window_id, role = excluded.role,
-        tool_name = excluded.tool_name, content = excluded.content)`);
+      FROM d CROSS JOIN unnest(${textLines(added.map(({ sequence }) => String(sequence)))}, ${textLines(added.map(({ windowId }) => windowId))},
+        ${textLines(added.map(({ role }) => role))}, ${added.map(({ toolName }) => toolName)}::text[], ${added.map(({ content }) => content)}::text[])
+        AS i(sequence, window_id, role, tool_name, content))`);
   }
   if (carried.size > 0) {
     parts.push(sql`context_history_carried AS (
