@@ -3,6 +3,7 @@ import { column, emptySql, joinSql, sql, textLines, type Sql } from '@runplane/d
 import { feedTx, insertOutboxEvents } from '@runplane/outbox';
 import { z } from 'zod';
 import type { FoldedBatch, PlacedEvent } from './fold-batch';
+import { VIEWS_VERSION } from './projections';
 import type { HeadChange } from './projections/projection';
 import type { SessionKey } from './session.sql';
 
@@ -31,6 +32,9 @@ export interface AppendGuard {
  *
  * Relations that the parts of the views may read: `d`, the head as locked (one row: tenant_id, session_id, now, tx …; none where the append is
  * refused), and `out` (sequence, tx, position of each event in the feed).
+ *
+ * The version of the views never rises by an append: what older rules have added to views of newer ones makes them stale for those (a rebuild finds
+ * them), and a fold that has failed makes it 0.
  */
 export function appendStatement(
   { tenantId, sessionId }: SessionKey,
@@ -54,7 +58,8 @@ export function appendStatement(
     ), d AS (SELECT * FROM j WHERE ok), ${one === undefined ? insertMany(events, appendId) : insertOne(one, appendId)}${parts.length === 0 ? emptySql : sql`, ${joinSql([...parts])}`},
     h AS (
       UPDATE runplane.session_heads t SET last_sequence = d.last_sequence + ${events.length}::int, last_tx = d.tx, event_tx = d.tx,
-        event_position = ${one === undefined ? sql`(SELECT max(position) FROM s)` : sql`d.position`}, updated_at = d.now${headSet(head, stale)}
+        event_position = ${one === undefined ? sql`(SELECT max(position) FROM s)` : sql`d.position`}, updated_at = d.now,
+        views_version = least(t.views_version, ${stale ? 0 : VIEWS_VERSION}::int)${headSet(head)}
       FROM d WHERE t.tenant_id = d.tenant_id AND t.session_id = d.session_id
     )
     SELECT j.ok AS "ok", j.tx::text AS "tx", (extract(epoch FROM j.now) * 1000)::bigint::text AS "now",
@@ -117,7 +122,7 @@ function insertMany(events: readonly PlacedEvent[], appendId: string | null): Sq
 }
 
 /** The columns of the head that folds have changed, as a continuation of the SET list. */
-export function headSet(change: HeadChange, stale: boolean): Sql {
+export function headSet(change: HeadChange): Sql {
   const { snapshot, driverState, needsRecovery, windowId, openSubmissions, openTurnSubmissions } = change;
   const set = [
     ...(snapshot === undefined ? [] : [sql`snapshot = ${snapshot === null ? null : JSON.stringify(snapshot)}::json`]),
@@ -126,7 +131,6 @@ export function headSet(change: HeadChange, stale: boolean): Sql {
     ...(windowId === undefined ? [] : [sql`window_id = ${windowId}::text`]),
     ...(openSubmissions === undefined ? [] : [sql`open_submissions = ${openSubmissions}::int`]),
     ...(openTurnSubmissions === undefined ? [] : [sql`open_turn_submissions = ${openTurnSubmissions}::int`]),
-    ...(stale ? [sql`views_version = 0`] : []),
   ];
   return set.length === 0 ? emptySql : sql`, ${joinSql(set)}`;
 }

@@ -316,6 +316,8 @@ describe('the background', () => {
     expect(failed).toEqual([['broken', expect.stringContaining('the log ends at 21, its head says 22')]]);
     expect(await getSessionRebuild(t.db, key('older'))).toMatchObject({ stale: false, viewsVersion: VIEWS_VERSION });
     expect(await getSessionRebuild(t.db, key('newer'))).toMatchObject({ stale: true, staleReason: 'built by version 9999 of the rules' });
+    await append('newer', event('x/y')); // by older rules than its views
+    expect(await getSessionRebuild(t.db, key('newer'))).toMatchObject({ stale: false, viewsVersion: VIEWS_VERSION });
     expect(await pass()).toMatchObject({ changed: 0, failed: 0, requested: 0 }); // it waits for its back-off
 
     for (let attempt = 2; attempt <= 10; attempt += 1) {
