@@ -13,6 +13,8 @@ export interface World {
   readonly jobId: string;
   readonly slot: RunnerSlot;
   readonly profile: string;
+  /** Of a projection. */
+  readonly key: string;
 }
 
 let worlds = 0;
@@ -32,13 +34,14 @@ export async function makeWorld(api: TestApi): Promise<World> {
   await api.call('POST', '/v1/runners', { body: { runnerId } });
   const job = await api.call('POST', `/v1/runs/${run.id}/jobs`, { body: { commandId: command.id, jobName: 'job' } });
   const slot = await api.call('POST', '/v1/runner-slots', { body: { key: `world-${worlds}`, owner: runnerId } });
-  const made = { jobId: (job.body as SavedRunnerJob).job.id, slot: slot.body as RunnerSlot, profile: 'shell' };
+  const made = { jobId: (job.body as SavedRunnerJob).job.id, slot: slot.body as RunnerSlot, profile: 'shell', key: 'subagentIdentity' };
   return { ...made, sessionId, runId: run.id, commandId: command.id, runnerId, epoch: (claim.body as ClaimedRun).epoch };
 }
 
 export interface RouteSample {
   readonly body?: (world: World) => Record<string, unknown>;
   readonly headers?: Readonly<Record<string, string>>;
+  readonly query?: Readonly<Record<string, string>>;
   /** What the same call by another tenant gets: not found, a hold that it does not have, or an effect among its own rows alone. */
   readonly foreign: 404 | 409 | 'own';
   /** True where the body names the epoch of a claim, or the call asks for a claim: a runner that was replaced is refused. */
@@ -100,6 +103,17 @@ export const ROUTE_SAMPLES: Readonly<Record<string, RouteSample>> = {
   'POST /v1/sessions/:sessionId/lease/renew': { body: () => ({ owner: 'worker-1', epoch: 1 }), foreign: 404 },
   'POST /v1/sessions/:sessionId/lease/release': { body: () => ({ owner: 'worker-1', epoch: 1 }), foreign: 404 },
   'POST /v1/sessions/:sessionId/lease/revoke': { foreign: 404 },
+  'GET /v1/sessions/:sessionId/snapshot': { foreign: 404 },
+  'GET /v1/recovery-candidates': { foreign: 'own' },
+  'GET /v1/projections/:key': { foreign: 'own' },
+  'GET /v1/sessions/:sessionId/projections': { foreign: 404 },
+  'GET /v1/sessions/:sessionId/channel-bindings': { foreign: 404 },
+  'GET /v1/sessions/:sessionId/channel-deliveries': { foreign: 404 },
+  'GET /v1/sessions/:sessionId/context-windows': { foreign: 404 },
+  'GET /v1/sessions/:sessionId/context-notes': { foreign: 404 },
+  'GET /v1/sessions/:sessionId/context-note': { query: { path: 'plan' }, foreign: 404 },
+  'GET /v1/sessions/:sessionId/context-history': { foreign: 404 },
+  'GET /v1/sessions/:sessionId/context-search': { query: { query: 'x' }, foreign: 404 },
   'GET /v1/session-changes': { foreign: 'own' },
   'GET /v1/sessions/:sessionId/summary': { foreign: 404 },
   'GET /v1/sessions/:sessionId/resource-run': { foreign: 404 },
@@ -146,7 +160,9 @@ export const ROUTE_SAMPLES: Readonly<Record<string, RouteSample>> = {
 /** `POST /v1/runs/:runId/claim` → `/v1/runs/run_…/claim` */
 export function pathOf(route: string, world: World): string {
   const [, url = ''] = route.split(' ');
-  return url.replace(/:(\w+)/g, (_, name: string) => encodeURIComponent(String(world[name as Exclude<keyof World, 'slot'>])));
+  const path = url.replace(/:(\w+)/g, (_, name: string) => encodeURIComponent(String(world[name as Exclude<keyof World, 'slot'>])));
+  const { query } = ROUTE_SAMPLES[route] ?? {};
+  return query === undefined ? path : `${path}?${new URLSearchParams(query)}`;
 }
 
 export const methodOf = (route: string): string => route.split(' ')[0] ?? '';

@@ -93,6 +93,7 @@ import { callsOf } from './calls';
 import type { FollowOptions } from './follow-log';
 import { followRun } from './follow-run';
 import { sessionLogCalls } from './session-log';
+import { sessionViewCalls } from './session-views';
 import { StillInterrupting } from './errors';
 import { PATIENT, pauseFor, pauseMs, RETRY_DEFAULT } from './retry';
 import { type CallOptions, type ClientOptions, createTransport } from './transport';
@@ -160,6 +161,7 @@ export function createClient(options: ClientOptions) {
 
   return {
     ...sessionLogCalls(transport, options),
+    ...sessionViewCalls(transport),
 
     /** The id is made here unless given, so that a repeat after a lost answer finds the run of the first call. */
     createRun: (

@@ -9,6 +9,7 @@ import { runnerRoutes } from './runner';
 import { runRoutes } from './runs';
 import { serviceRoutes } from './service';
 import { sessionLogRoutes } from './session-log';
+import { sessionViewRoutes } from './session-views';
 import { sessionRoutes } from './sessions';
 import { slotRoutes } from './slots';
 import { storeRoutes } from './store';
@@ -22,6 +23,7 @@ const V1: readonly Route[] = [
   ...eventRoutes,
   ...sessionRoutes,
   ...sessionLogRoutes,
+  ...sessionViewRoutes,
   ...runnerRoutes,
   ...jobRoutes,
   ...slotRoutes,
