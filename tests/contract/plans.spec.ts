@@ -1,5 +1,5 @@
 import pg from 'pg';
-import type { Db, Sql, Tx } from '@runplane/database';
+import { sql, type Db, type Sql, type Tx } from '@runplane/database';
 import { CLAIM_LEASE_MS_MAX, type ListRuns } from '@runplane/contracts';
 import { openClient, useDatabase } from '@runplane/database/testing';
 import { readFeed } from '@runplane/outbox';
@@ -9,6 +9,7 @@ import {
   claimRun,
   countRunEvents,
   failUnclaimedRunsOnce,
+  foldSessionActivityOnce,
   getLatestSessionResourceRun,
   getRunFacets,
   heartbeat,
@@ -25,7 +26,7 @@ import {
   sweepCancelDeadlinesOnce,
   sweepLostRunnersOnce,
 } from '@runplane/runs';
-import { aClaimedRun, aClaimedTurn, aRun, makeTenants, message, TENANT } from '@runplane/runs/testing';
+import { aClaimedRun, aClaimedTurn, aRun, countLiveRuns, makeTenants, message, TENANT } from '@runplane/runs/testing';
 import {
   leaseExpiredStorage,
   listSharedStorage,
@@ -247,6 +248,16 @@ const HOT: Record<string, Hot> = {
     call: (db) => failUnclaimedRunsOnce(db, { limit: 1 }),
     statement: /claim_deadline_at IS NOT NULL/,
     index: 'runs_claim_deadline_at_id_idx',
+  },
+  'count what runs of a profile': {
+    call: (db) => db.sql.query(sql`SELECT (${countLiveRuns({ backendProfile: 'b1', tenantId: null, except: undefined })})::int AS "live"`),
+    statement: /launched_at IS NOT NULL/,
+    index: 'runs_live_by_profile',
+  },
+  'find what sessions do not know of their runs': {
+    call: (db) => foldSessionActivityOnce(db, { limit: 10 }),
+    statement: /last_activity_at \+/,
+    index: 'run_events_pkey',
   },
   ...sessionStatements(),
   ...retentionStatements(),

@@ -317,6 +317,26 @@ const PLANTS: readonly Plant[] = [
     plant: () => plantCommand(world.half, { type: 'steer', key: 'steer', target: world.halfCommand }),
   },
   {
+    invariant: 'OWN-1',
+    says: /is held under epoch 0/,
+    plant: query(
+      `INSERT INTO runplane.reservations (kind, key, slot, tenant_id, owner, epoch, expires_at) VALUES ('runner-create', '["acme","k"]', 1, 'acme', 'o', 0, now())`,
+    ),
+  },
+  {
+    invariant: 'OWN-1',
+    says: /o holds 2 places of/,
+    plant: query(
+      `INSERT INTO runplane.reservations (kind, key, slot, tenant_id, owner, epoch, expires_at)
+         SELECT 'runner-create', '["acme","k"]', n, 'acme', 'o', 1, now() + interval '1 minute' FROM generate_series(1, 2) n`,
+    ),
+  },
+  {
+    invariant: 'TEN-1',
+    says: /place 1 of .* belongs to tenant acme/,
+    plant: query(`INSERT INTO runplane.reservations (kind, key, slot, tenant_id) VALUES ('runner-create', '["other","k"]', 1, 'acme')`),
+  },
+  {
     invariant: 'FEED-1',
     says: /stands at \(/,
     plant: () => on.query(`UPDATE runplane.outbox_events SET tx = tx + 1000000 WHERE stream_id = $1 AND sequence = 2`, [world.open]),

@@ -174,6 +174,15 @@ UNION ALL
 SELECT 'END-1', 'steer ' || s.id || ' is open and its turn ' || c.id || ' has ended'
 FROM open_commands s JOIN runplane.commands c ON c.tenant_id = s.tenant_id AND c.id = s.target_command_id WHERE s.type = 'steer' AND c.finished_at IS NOT NULL
 UNION ALL
+SELECT 'OWN-1', 'place ' || slot || ' of ' || kind || ' ' || key || ' is held under epoch ' || epoch
+FROM runplane.reservations WHERE owner IS NOT NULL AND epoch < 1
+UNION ALL
+SELECT 'OWN-1', owner || ' holds ' || count(*) || ' places of ' || kind || ' ' || key
+FROM runplane.reservations WHERE expires_at > runplane.app_now() GROUP BY kind, key, owner HAVING count(*) > 1
+UNION ALL
+SELECT 'TEN-1', 'place ' || slot || ' of ' || kind || ' ' || key || ' belongs to tenant ' || coalesce(tenant_id, 'none')
+FROM runplane.reservations WHERE key::json ->> 0 IS DISTINCT FROM tenant_id
+UNION ALL
 SELECT 'FEED-1', o.stream || ' ' || o.stream_id || ': ' || o.sequence || ' stands at (' || o.tx || ', ' || o.position || ') behind ' || o.before
 FROM (
   SELECT stream, stream_id, sequence, tx, position, lag(sequence) OVER w AS before, lag(type) OVER w AS type_before FROM runplane.outbox_events

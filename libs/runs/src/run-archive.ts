@@ -259,10 +259,18 @@ const Line = z.discriminatedUnion('kind', [Header, Row, Manifest]);
 
 function parseLine(key: string, text: string): ArchiveLine {
   try {
-    return parseInput(Line, JSON.parse(text));
+    return parseInput(Line, JSON.parse(exact(text)));
   } catch (error) {
     throw damaged(key, 'a line of it is none of this format', error);
   }
+}
+
+/** A whole number that JSON.parse would round is read as the text of its digits. */
+function exact(json: string): string {
+  if (!/\d{16}/.test(json)) return json;
+  return json.replace(/"(?:[^"\\]+|\\.)*"|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?/g, (token) =>
+    /^-?\d{16,}$/.test(token) && !Number.isSafeInteger(Number(token)) ? `"${token}"` : token,
+  );
 }
 
 function damaged(archiveKey: string, reason: string, cause?: unknown): ArchiveDamaged {
@@ -273,7 +281,7 @@ function damaged(archiveKey: string, reason: string, cause?: unknown): ArchiveDa
   );
 }
 
-/** A run as it was archived: rows of each table as JSON. Bigints beyond 2^53 are rounded, as JSON.parse does. */
+/** A run as it was archived: rows of each table as JSON. Whole numbers beyond ±(2^53 − 1) are texts, since JSON.parse would round them. */
 export interface ArchivedRun extends RunKey {
   readonly scope: ArchiveScope;
   readonly rows: Readonly<Record<ArchivedKind, readonly z.infer<typeof JsonRecord>[]>>;

@@ -1,5 +1,6 @@
 import { openClient, useDatabase } from '@runplane/database/testing';
 import { createRuns } from './runs';
+import { pruneRunnersOnce } from './prune-finished';
 import { getRunner, heartbeatRunner, listRunners, pruneRunners } from './runners';
 import { claimRun } from './claim-run';
 import { heartbeat } from './heartbeat';
@@ -82,6 +83,9 @@ test('silent runners are removed, but none that holds a lease, works for an open
     if (id !== 'young') await age(id);
   }
   await claimRun(t.db, { tenantId, runId: held.run.id, runnerId: 'leased' });
+  const dry = await pruneRunnersOnce(t.db, { tenantId, policy: { runnersDays: 7 }, dryRun: true });
+  expect(dry).toMatchObject({ changed: 0, tenants: [{ ids: ['silent', 'speaks'], rows: { runners: 2 } }] });
+  expect((await listRunners(t.db, { tenantId })).runners).toHaveLength(5);
   const speaking = await openClient(t.url);
   await speaking.query('BEGIN');
   await speaking.query(`UPDATE runplane.runners SET heartbeat_at = runplane.app_now() WHERE id = 'speaks'`);

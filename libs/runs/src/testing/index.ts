@@ -5,6 +5,8 @@ import { admitTurn } from '../admit-turn';
 import { claimRun } from '../claim-run';
 import { createRun } from '../create-run';
 
+export { countLiveRuns } from '../runner-slot.sql';
+
 // Builders for tests: each fills what the state requires, a test sets only what it is about.
 
 export const TENANT = 'acme';
