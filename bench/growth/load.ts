@@ -39,6 +39,12 @@ const PARTS: readonly { table: string; text: string }[] = [
       FROM ${PLACES} WHERE session_id IS NOT NULL ORDER BY tenant_id, session_id, i DESC ON CONFLICT DO NOTHING`,
   },
   {
+    table: 'session_heads',
+    text: `INSERT INTO runplane.session_heads (tenant_id, session_id, header, incarnation, project_id, partition_key, shard, views_version)
+      SELECT tenant_id, session_id, json_build_object('id', session_id), replace(gen_random_uuid()::text, '-', ''), project_id, partition_key, shard, 1
+      FROM runplane.sessions ON CONFLICT DO NOTHING`,
+  },
+  {
     table: 'runs',
     text: `INSERT INTO runplane.runs (tenant_id, id, project_id, session_id, workspace_ref, workspace_path, provider_id, backend_profile, execution_policy, input_hash, hash_version,
         status, failure_kind, claimed_by, claim_epoch, max_attempts, on_runner_lost, last_event_seq, last_command_seq, partition_key, shard, created_at, updated_at, finished_at)

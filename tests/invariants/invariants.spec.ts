@@ -2,7 +2,7 @@ import { readFileSync } from 'node:fs';
 import type pg from 'pg';
 import { findViolations, INVARIANTS_FILE, openClient, useDatabase } from '@runplane/database/testing';
 import { appendRunEvents, createRuns, pruneRunEventsOnce, pruneRunsOnce } from '@runplane/runs';
-import { acceptSubmission, createSessions } from '@runplane/sessions';
+import { acceptSubmission, appendSessionEvents, createSessions } from '@runplane/sessions';
 import { aClaimedTurn, aTurn, makeTenants, message, TENANT } from '@runplane/runs/testing';
 import { openDbAhead } from '../support/races';
 
@@ -77,6 +77,12 @@ beforeAll(async () => {
   const first = await aClaimedTurn(t.db, 's-two');
   await runs.finishRun({ tenantId, runId: first.run.id, epoch: first.epoch, outcome: completed });
   const second = await aTurn(t.db, 's-two');
+
+  const log = { tenantId, sessionId: 's-log' };
+  await createSessions(t.db).createSession({ tenantId, header: { id: 's-log' } });
+  const enqueued = { type: 'input/enqueued', data: { input_id: 'i' } };
+  await appendSessionEvents(t.db, { ...log, appendId: 'a', events: [enqueued, enqueued] });
+  await appendSessionEvents(t.db, { ...log, events: [enqueued] });
 
   Object.assign(world, {
     done: done.run.id,
@@ -179,6 +185,42 @@ const PLANTS: readonly Plant[] = [
     plant: () => on.query(`UPDATE runplane.runs SET last_command_seq = last_command_seq + 1 WHERE id = $1`, [world.open]),
   },
   {
+    invariant: 'LOG-1',
+    says: /session s-log stands at 3/,
+    plant: query(`UPDATE runplane.session_heads SET last_sequence = 3 WHERE session_id = 's-log'`),
+  },
+  {
+    invariant: 'LOG-1',
+    says: /s-log has events and no head/,
+    also: ['LOG-2'],
+    plant: query(`DELETE FROM runplane.session_heads WHERE session_id = 's-log'`),
+  },
+  {
+    invariant: 'LOG-1',
+    says: /s-done has no log/,
+    plant: query(`DELETE FROM runplane.session_heads WHERE session_id = 's-done'`),
+  },
+  {
+    invariant: 'LOG-1',
+    says: /append a of session s-log has 4 events/,
+    plant: query(`UPDATE runplane.session_events SET append_count = 4 WHERE append_id = 'a'`),
+  },
+  {
+    invariant: 'LOG-2',
+    says: /event 1 of session s-log and the outbox disagree/,
+    plant: query(`UPDATE runplane.outbox_events SET data = '{}' WHERE stream_id = 's-log' AND sequence = 1`),
+  },
+  {
+    invariant: 'LOG-2',
+    says: /event 1 of session s-log left under/,
+    plant: query(`UPDATE runplane.outbox_events SET shard = (shard + 1) % 32 WHERE stream_id = 's-log' AND sequence = 1`),
+  },
+  {
+    invariant: 'LOG-2',
+    says: /session s-log and the head of its log disagree/,
+    plant: query(`UPDATE runplane.session_heads SET project_id = 'x' WHERE session_id = 's-log'`),
+  },
+  {
     invariant: 'LOG-2',
     says: /outbox disagree/,
     plant: () => on.query(`DELETE FROM runplane.outbox_events WHERE stream_id = $1 AND sequence = 2`, [world.open]),
@@ -268,6 +310,11 @@ const PLANTS: readonly Plant[] = [
     ),
   },
   {
+    invariant: 'OWN-1',
+    says: /session s-log is held by nobody under epoch 0 until 2/,
+    plant: query(`UPDATE runplane.session_heads SET lease_expires_at = now() WHERE session_id = 's-log'`),
+  },
+  {
     invariant: 'TURN-1',
     says: /has 2 open turns/,
     plant: async () => {
@@ -340,6 +387,11 @@ const PLANTS: readonly Plant[] = [
     invariant: 'FEED-1',
     says: /stands at \(/,
     plant: () => on.query(`UPDATE runplane.outbox_events SET tx = tx + 1000000 WHERE stream_id = $1 AND sequence = 2`, [world.open]),
+  },
+  {
+    invariant: 'FEED-1',
+    says: /session s-log remembers feed number/,
+    plant: query(`UPDATE runplane.session_heads SET event_position = event_position - 1 WHERE session_id = 's-log'`),
   },
   {
     invariant: 'FEED-1',

@@ -11,6 +11,9 @@ pruned AS (
     AND e.payload ->> 'phase' = 'retention-events-pruned'
   WHERE r.events_pruned_at IS NOT NULL GROUP BY r.tenant_id, r.id, r.events_pruned_through
 ),
+session_log AS (
+  SELECT tenant_id, session_id, count(*) AS events, min(sequence) AS first, max(sequence) AS last FROM runplane.session_events GROUP BY tenant_id, session_id
+),
 removed_events AS (
   SELECT o.tenant_id, o.run_id, o.sequence, o.type, o.data, o.command_id
   FROM runplane.outbox_events o JOIN pruned p ON p.tenant_id = o.tenant_id AND p.run_id = o.stream_id
@@ -41,6 +44,37 @@ UNION ALL
 SELECT 'LOG-1', 'run ' || r.id || ' counts ' || r.last_command_seq || ' commands, it has ' || count(c.id) || ' up to ' || coalesce(max(c.seq), 0)
 FROM runplane.runs r LEFT JOIN runplane.commands c ON c.tenant_id = r.tenant_id AND c.run_id = r.id
 GROUP BY r.tenant_id, r.id, r.last_command_seq HAVING (count(c.id), coalesce(max(c.seq), 0)) IS DISTINCT FROM (r.last_command_seq::bigint, r.last_command_seq)
+UNION ALL
+SELECT 'LOG-1', 'session ' || h.session_id || ' stands at ' || h.last_sequence || ', its log has ' || coalesce(l.events, 0) || ' from ' || coalesce(l.first, 0) || ' up to ' || coalesce(l.last, -1)
+FROM runplane.session_heads h LEFT JOIN session_log l ON l.tenant_id = h.tenant_id AND l.session_id = h.session_id
+WHERE h.deleted_at IS NULL AND (coalesce(l.events, 0), coalesce(l.last, -1), coalesce(l.first, 0)) IS DISTINCT FROM (h.last_sequence + 1, h.last_sequence, 0::bigint)
+UNION ALL
+SELECT 'LOG-1', 'session ' || l.session_id || ' has events and no head'
+FROM session_log l WHERE NOT EXISTS (SELECT FROM runplane.session_heads h WHERE h.tenant_id = l.tenant_id AND h.session_id = l.session_id)
+UNION ALL
+SELECT 'LOG-1', 'session ' || s.session_id || ' has no log'
+FROM runplane.sessions s WHERE NOT EXISTS (SELECT FROM runplane.session_heads h WHERE h.tenant_id = s.tenant_id AND h.session_id = s.session_id)
+UNION ALL
+SELECT 'LOG-1', 'append ' || e.append_id || ' of session ' || e.session_id || ' has ' || e.append_count || ' events from ' || e.sequence || ', its log ends with ' || l.last
+FROM runplane.session_events e JOIN session_log l ON l.tenant_id = e.tenant_id AND l.session_id = e.session_id
+WHERE e.append_count < 1 OR e.sequence + e.append_count - 1 > l.last
+UNION ALL
+SELECT 'LOG-2', 'event ' || coalesce(e.sequence, o.sequence) || ' of session ' || coalesce(e.session_id, o.stream_id) || ' and the outbox disagree'
+FROM (SELECT e.*, h.imported_through FROM runplane.session_events e JOIN runplane.session_heads h ON h.tenant_id = e.tenant_id AND h.session_id = e.session_id) e
+FULL JOIN (SELECT * FROM runplane.outbox_events WHERE stream = 'session') o
+  ON o.tenant_id = e.tenant_id AND o.stream_id = e.session_id AND o.event_id = replace(e.event_id::text, '-', '')
+WHERE (e.sequence, e.type, e.data::text, e.run_id, e.command_id, e.tx, e.position) IS DISTINCT FROM (o.sequence, o.type, o.data::text, o.run_id, o.command_id, o.tx, o.position)
+  AND NOT (o.event_id IS NULL AND e.sequence <= e.imported_through AND e.tx IS NULL)
+  AND NOT (e.event_id IS NULL AND (EXISTS (SELECT FROM runplane.session_heads h WHERE h.tenant_id = o.tenant_id AND h.session_id = o.stream_id AND h.deleted_at IS NOT NULL)
+    OR EXISTS (SELECT FROM runplane.session_tombstones d WHERE d.tenant_id = o.tenant_id AND d.session_id = o.stream_id AND o.sequence <= d.last_sequence)))
+UNION ALL
+SELECT 'LOG-2', 'event ' || o.sequence || ' of session ' || h.session_id || ' left under another session, partition or shard than its own'
+FROM runplane.outbox_events o JOIN runplane.session_heads h ON h.tenant_id = o.tenant_id AND h.session_id = o.stream_id
+WHERE o.stream = 'session' AND (o.session_id, o.partition_key, o.shard) IS DISTINCT FROM (h.session_id, h.partition_key, h.shard)
+UNION ALL
+SELECT 'LOG-2', 'session ' || s.session_id || ' and the head of its log disagree about its project, partition or shard'
+FROM runplane.sessions s JOIN runplane.session_heads h ON h.tenant_id = s.tenant_id AND h.session_id = s.session_id
+WHERE (s.project_id, s.partition_key, s.shard) IS DISTINCT FROM (h.project_id, h.partition_key, h.shard)
 UNION ALL
 SELECT 'LOG-2', 'event ' || coalesce(e.seq, o.sequence) || ' of run ' || coalesce(e.run_id, o.stream_id) || ' and the outbox disagree'
 FROM runplane.run_events e
@@ -139,6 +173,9 @@ SELECT 'OWN-1', 'the storage of session ' || s.session_id || ' is being deleted 
 FROM runplane.sessions s JOIN runplane.runs r ON r.tenant_id = s.tenant_id AND r.session_id = s.session_id
 WHERE s.storage_lease_owner IS NOT NULL AND r.finished_at IS NULL
 UNION ALL
+SELECT 'OWN-1', 'session ' || session_id || ' is held by ' || coalesce(lease_owner, 'nobody') || ' under epoch ' || lease_epoch || ' until ' || coalesce(lease_expires_at::text, 'never')
+FROM runplane.session_heads WHERE (lease_owner IS NULL) <> (lease_expires_at IS NULL) OR (lease_owner IS NOT NULL AND lease_epoch < 1)
+UNION ALL
 SELECT 'TURN-1', 'session ' || session_id || ' has ' || count(*) || ' open turns'
 FROM open_commands WHERE type = 'turn' AND session_id IS NOT NULL GROUP BY tenant_id, session_id HAVING count(*) > 1
 UNION ALL
@@ -190,6 +227,12 @@ FROM (
 ) o
 -- A session that was deleted may be made again, and counts from 0.
 WHERE o.before >= o.sequence AND NOT (o.stream = 'session' AND o.type_before = 'session/deleted')
+UNION ALL
+SELECT 'FEED-1', 'session ' || h.session_id || ' remembers feed number ' || h.last_tx || ' and place (' || h.event_tx || ', ' || h.event_position
+  || '), its last event has (' || e.tx || ', ' || e.position || ')'
+FROM runplane.session_heads h
+JOIN runplane.session_events e ON e.tenant_id = h.tenant_id AND e.session_id = h.session_id AND e.sequence = h.last_sequence
+WHERE e.tx > h.last_tx OR (e.tx, e.position) IS DISTINCT FROM (h.event_tx, h.event_position) AND e.tx IS NOT NULL
 UNION ALL
 SELECT 'FEED-1', 'run ' || r.id || ' remembers feed number ' || r.last_tx || ', an event of it has ' || max(o.tx)
 FROM runplane.runs r JOIN runplane.outbox_events o ON o.tenant_id = r.tenant_id AND o.stream = 'run' AND o.stream_id = r.id

@@ -9,7 +9,7 @@ import {
   type ReleaseSessionLease,
   type RenewSessionLease,
   RevokedSessionLease,
-  SessionEvent,
+  type SessionEvent,
   SessionEventPage,
   type SessionHeader,
   SessionLease,

@@ -1,7 +1,7 @@
 import { RUN_CAUSES, type RunCause } from '@runplane/contracts';
 import { inTransaction, sql, type Db } from '@runplane/database';
 import { useDatabase } from '@runplane/database/testing';
-import { refreshSessionStorage } from '@runplane/sessions';
+import { createSessions, refreshSessionStorage } from '@runplane/sessions';
 import { acknowledgeCancel } from './acknowledge-cancel';
 import { ackCommand } from './ack-command';
 import { appendRunEvents } from './append-run-events';
@@ -296,10 +296,7 @@ test('a session says why it is free or busy', async () => {
     sentence: `The session is free for a turn; its last run ${runId} ended as completed.`,
   });
 
-  await t.db.pool.query(
-    `INSERT INTO runplane.sessions (tenant_id, session_id, project_id, backend_profile, partition_key, shard) VALUES ($1, 's-2', 'p1', 'demo', 'acme/s-2', 0)`,
-    [TENANT],
-  );
+  await createSessions(t.db).upsertSession({ tenantId: TENANT, sessionId: 's-2', session: { projectId: 'p1', backendProfile: 'demo' } });
   expect(await explain('s-2')).toMatchObject({ cause: 'never-used', isMoving: true, run: null });
 });
 
