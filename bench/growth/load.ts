@@ -41,8 +41,8 @@ const PARTS: readonly { table: string; text: string }[] = [
   {
     table: 'session_heads',
     text: `INSERT INTO runplane.session_heads (tenant_id, session_id, header, incarnation, project_id, partition_key, shard, views_version)
-      SELECT tenant_id, session_id, json_build_object('id', session_id), replace(gen_random_uuid()::text, '-', ''), project_id, partition_key, shard, 1
-      FROM runplane.sessions ON CONFLICT DO NOTHING`,
+      SELECT DISTINCT ON (tenant_id, session_id) tenant_id, session_id, json_build_object('id', session_id), replace(gen_random_uuid()::text, '-', ''), project_id,
+        partition_key, i % 32, 1 FROM ${PLACES} WHERE session_id IS NOT NULL ORDER BY tenant_id, session_id, i DESC ON CONFLICT DO NOTHING`,
   },
   {
     table: 'runs',
