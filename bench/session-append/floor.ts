@@ -6,7 +6,7 @@ import { turnsOf, type TurnEvent } from './turn-events';
 // The least that durable events cost: one prepared INSERT of their rows, committed by itself. No guard, no counter, no outbox, no view; the
 // caller numbers by itself.
 
-const COLUMNS = ['tenant_id', 'session_id', 'sequence', 'event_id', 'type', 'time', 'turn_id', 'step_id', 'data', 'created_at'];
+const COLUMNS = ['tenant_id', 'session_id', 'sequence', 'event_id', 'type', 'turn_id', 'step_id', 'data', 'time', 'created_at'];
 
 export async function prepareFloor({ url, admin, callers }: CaseSetting, perCall: number): Promise<AppendCase> {
   await admin.query('CREATE SCHEMA IF NOT EXISTS bench_session_floor');
@@ -36,19 +36,18 @@ export async function prepareFloor({ url, admin, callers }: CaseSetting, perCall
 }
 
 function insertOf(rows: number): string {
-  const places = COLUMNS.length - 1;
+  const places = COLUMNS.length - 2;
   const row = (_: unknown, i: number): string =>
-    `(${Array.from({ length: places }, (_, k) => `$${i * places + k + 1}`).join(', ')}, now())`;
+    `(${Array.from({ length: places }, (_, k) => `$${i * places + k + 1}`).join(', ')}, now(), now())`;
   return `INSERT INTO bench_session_floor.session_events (${COLUMNS.join(', ')}) VALUES ${Array.from({ length: rows }, row).join(', ')}`;
 }
 
-const valuesOf = (sessionId: string, sequence: number, { type, time, turnId, stepId, data }: TurnEvent): unknown[] => [
+const valuesOf = (sessionId: string, sequence: number, { type, turnId, stepId, data }: TurnEvent): unknown[] => [
   'bench',
   sessionId,
   sequence,
   randomUUID(),
   type,
-  new Date(time),
   turnId,
   stepId,
   JSON.stringify(data),

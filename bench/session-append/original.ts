@@ -130,7 +130,8 @@ async function appendFenced(pool: pg.Pool, sessionId: string, events: readonly T
 }
 
 async function appendEvent(client: pg.PoolClient, sessionId: string, sequence: number, event: TurnEvent): Promise<void> {
-  const { type, time, data, turnId, stepId } = event;
+  const { type, data, turnId, stepId } = event;
+  const time = Date.now();
   const [eventId, payload] = [eventIdOf(sessionId, sequence), JSON.stringify(data)];
   const envelope = JSON.stringify({ sequence, type, time, data, turn_id: turnId, step_id: stepId });
   await client.query({ name: 'insert-event', text: INSERT_EVENT, values: [sessionId, sequence, eventId, type, payload, envelope, time] });

@@ -31,7 +31,7 @@ export const prepareAppend = door(async (db, sessionId) => {
 });
 
 interface OpenedSession {
-  append(events: ReturnType<typeof eventOf>[]): Promise<unknown>;
+  append(events: TurnEvent[]): Promise<unknown>;
   close(): Promise<void>;
 }
 
@@ -55,7 +55,7 @@ function door(open: (db: Db, sessionId: string) => Promise<OpenedSession>) {
     return {
       callers: opened.map((session) => {
         const take = turnsOf();
-        return () => session.append(take(perCall).map(eventOf));
+        return () => session.append(take(perCall));
       }),
       rowsWritten: () => countRows(admin, COUNT_ROWS, [sessionIds, HISTORY_TYPES]),
       close: async () => {
@@ -65,8 +65,6 @@ function door(open: (db: Db, sessionId: string) => Promise<OpenedSession>) {
     };
   };
 }
-
-const eventOf = ({ time, ...event }: TurnEvent) => ({ ...event, time: new Date(time).toISOString() });
 
 const of = (what: string, from: string): string =>
   `SELECT ${what} AS n FROM runplane.${from} WHERE session_id = ANY ($1) AND $2::text[] IS NOT NULL`;

@@ -1,11 +1,10 @@
 import type { JsonObject } from '@runplane/contracts';
 
-/** An event as each of the cases gets it; the cases number them. */
+/** An event as each of the cases gets it. Its number and time are the store's; where a store leaves them to its caller, they are the case's. */
 export interface TurnEvent {
   readonly type: string;
   readonly turnId: string;
   readonly stepId: string | null;
-  readonly time: number;
   readonly data: JsonObject;
 }
 
@@ -107,6 +106,6 @@ export function turnsOf(): (count: number) => TurnEvent[] {
       const turn = Math.floor(next / TURN.length);
       const [type, step, data] = TURN[next % TURN.length] ?? ['', null, {}];
       next += 1;
-      return { type, turnId: `turn-${turn}`, stepId: step === null ? null : `turn-${turn}-step-${step}`, time: Date.now(), data };
+      return { type, turnId: `turn-${turn}`, stepId: step === null ? null : `turn-${turn}-step-${step}`, data };
     });
 }

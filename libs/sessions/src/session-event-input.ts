@@ -51,7 +51,8 @@ export function storableSessionEvents(events: readonly NewSessionEvent[], by: St
       turnId: event.turnId ?? event.turn_id ?? null,
       stepId: event.stepId ?? event.step_id ?? null,
       sequence: event.sequence ?? null,
-      ...by,
+      runId: by.runId,
+      commandId: by.commandId,
     };
   });
 }
