@@ -2,6 +2,7 @@ import { newId } from '@runplane/contracts';
 import { openDb, type Db } from '@runplane/database';
 import { startTcpProxy, useDatabase, type Fate, type TcpProxy } from '@runplane/database/testing';
 import { appendRunEvents, claimRun, createRuns, getRun } from '@runplane/runs';
+import { appendSessionEvents, createSessions, readSessionEvents } from '@runplane/sessions';
 import { aClaimedTurn, aRun, aRunner, aTurn, makeTenants, message, newRun, newTurn, story, TENANT } from '@runplane/runs/testing';
 
 // A COMMIT whose answer is lost, and one that never arrives: the caller is told that the outcome is unknown, and repeats the call. Whatever
@@ -149,6 +150,31 @@ describe.each(Object.entries(OPERATIONS))('%s, by a COMMIT', (_name, { prepare, 
     expect(await effect()).toEqual(once);
   });
 });
+
+test.each(FATES)(
+  'an append to a session, by a COMMIT %s, is asked after by its append id, or says that it is unknown',
+  async (_fate, fate) => {
+    const sessionId = newId('session');
+    await createSessions(database.db).createSession({ tenantId: TENANT, header: { id: sessionId } });
+    const events = [{ type: 'channel/other', data: { n: 1 } }, { type: 'channel/other', data: { n: 2 } }]; // prettier-ignore
+    const lose = () => {
+      let hits = 0;
+      proxy.judge((bytes) => {
+        if (hits > 0 || !bytes.includes('INSERT INTO runplane.session_events')) return 'forward';
+        hits += 1;
+        return fate;
+      });
+    };
+
+    lose();
+    const answer = await appendSessionEvents(broken, { tenantId: TENANT, sessionId, appendId: 'a', events });
+    expect(answer).toMatchObject({ lastSequence: 1, replayed: fate === 'lose-answer' });
+    lose();
+    const unknown = appendSessionEvents(broken, { tenantId: TENANT, sessionId, expectedSequence: 2, events });
+    await expect(unknown).rejects.toMatchObject({ code: 'outcome_unknown', retryable: true });
+    expect((await readSessionEvents(database.db, { tenantId: TENANT, sessionId })).events).toHaveLength(fate === 'lose-answer' ? 4 : 2);
+  },
+);
 
 test('a call whose connection breaks before its COMMIT says that nothing was written, and nothing is', async () => {
   const runId = newId('run');

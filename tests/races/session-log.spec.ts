@@ -1,0 +1,235 @@
+import { newId, type AppendSessionEvents } from '@runplane/contracts';
+import { isLive, type At } from '@runplane/database';
+import { waitUntilBlocked } from '@runplane/database/testing';
+import { cancelRun, createRun, createRuns } from '@runplane/runs';
+import { aClaimedTurn, newRun, newTurn, TENANT } from '@runplane/runs/testing';
+import {
+  acquireSessionLease,
+  appendAsServer,
+  appendSessionEvents,
+  createSession,
+  createSessions,
+  getSession,
+  getSessionLog,
+  lockHead,
+  openSessionWriter,
+  releaseSessionLease,
+  renewSessionLease,
+  revokeSessionLease,
+} from '@runplane/sessions';
+import { ending, hold, meet, meetAborted, useRaces } from '../support/races';
+
+// Whoever writes a session's log, holds its lease or makes it, against the others: the head's row is where they meet.
+
+const t = useRaces();
+const said = (text: string) => ({ type: 'custom/said', data: { text } });
+const enqueued = { type: 'input/enqueued', data: { input_id: 'i' } };
+const append = (at: At, sessionId: string, input: AppendSessionEvents) =>
+  appendSessionEvents(at, { tenantId: TENANT, sessionId, ...input });
+
+async function aSession(): Promise<{ tenantId: string; sessionId: string }> {
+  const sessionId = newId('session');
+  await createSessions(t.db).createSession({ tenantId: TENANT, header: { id: sessionId } });
+  return { tenantId: TENANT, sessionId };
+}
+async function aLeased() {
+  const key = await aSession();
+  return { key, ...(await acquireSessionLease(t.db, { ...key, owner: 'a' })) };
+}
+async function logOf(sessionId: string): Promise<unknown[]> {
+  const { rows } = await t.db.pool.query<{ text: unknown }>(
+    `SELECT data ->> 'text' AS text FROM runplane.session_events WHERE session_id = $1 ORDER BY sequence`,
+    [sessionId],
+  );
+  return rows.map(({ text }) => text);
+}
+
+describe('a lease that changes hands', () => {
+  test('waits for an append that has passed its check, which is then before the new holder', async () => {
+    const { key, sessionId, epoch } = await aLeased();
+
+    const [, taken] = await meet(
+      t.db,
+      (tx) => append(tx, sessionId, { epoch, events: [said('mine')] }),
+      () => revokeSessionLease(t.db, key),
+    );
+
+    expect(taken).toEqual({ value: { revoked: true } });
+    expect((await acquireSessionLease(t.db, { ...key, owner: 'b' })).epoch).toBe(epoch + 2);
+    expect(await logOf(sessionId)).toEqual(['mine']);
+  });
+
+  test('refuses an append that comes while it is being taken, and one rolled back does not', async () => {
+    const { key, sessionId, epoch } = await aLeased();
+    const late = () => append(t.db, sessionId, { epoch, events: [said('late')] });
+
+    expect(await meetAborted(t.db, (tx) => revokeSessionLease(tx, key), late)).toMatchObject({ value: { lastSequence: 0 } });
+    const [, refused] = await meet(t.db, (tx) => revokeSessionLease(tx, key), late);
+
+    expect(refused).toMatchObject({ code: 'session_lease_lost', data: { reason: 'other' } });
+    expect(await logOf(sessionId)).toEqual(['late']);
+  });
+
+  test('goes to one of two who ask for it at once', async () => {
+    const key = await aSession();
+
+    const [first, second] = await meet(
+      t.db,
+      (tx) => acquireSessionLease(tx, { ...key, owner: 'a' }),
+      () => acquireSessionLease(t.db, { ...key, owner: 'b' }),
+    );
+
+    expect(first).toMatchObject({ owner: 'a', epoch: 1 });
+    expect(second).toMatchObject({ code: 'session_leased', data: { owner: 'a' } });
+  });
+});
+
+test('a lease that ends while an append waits for the head is over for it, and for a renewal', async () => {
+  const { key, sessionId, epoch } = await aLeased();
+  await t.db.pool.query(
+    `UPDATE runplane.session_heads SET lease_expires_at = clock_timestamp() + interval '300 ms' WHERE session_id = $1`,
+    [sessionId],
+  );
+  const held = await hold(t.db, (tx) => lockHead(tx, key)); // the row stays as it is: PostgreSQL looks at no condition again
+  const calls = [
+    ending(append(t.db, sessionId, { epoch, events: [said('late')] })),
+    ending(renewSessionLease(t.db, { ...key, owner: 'a', epoch })),
+  ];
+  await waitUntilBlocked(t.db, 2);
+  const isOver = async () => !isLive((await t.db.pool.query<{ ms: number }>(
+    `SELECT runplane.ms_until(lease_expires_at, runplane.app_now()) AS ms FROM runplane.session_heads WHERE session_id = $1`, [sessionId])).rows[0]?.ms ?? 0); // prettier-ignore
+  while (!(await isOver()));
+  await held.commit();
+
+  for (const ended of await Promise.all(calls)) expect(ended).toMatchObject({ code: 'session_lease_lost', data: { reason: 'expired' } });
+  expect(await logOf(sessionId)).toEqual([]);
+});
+
+describe('a writer that was replaced', () => {
+  test('is refused by everything that names its epoch, and nothing moves', async () => {
+    const { key, sessionId, epoch } = await aLeased();
+    const writer = await openSessionWriter(t.db, { ...key, owner: 'a' }); // the same lease, held by a process that stands still
+    await writer.append([said('before')]);
+    await revokeSessionLease(t.db, key);
+    const next = await acquireSessionLease(t.db, { ...key, owner: 'b' });
+    await append(t.db, sessionId, { epoch: next.epoch, events: [said('after')] });
+    const state = () => t.db.pool.query(`SELECT xmin::text, * FROM runplane.session_heads WHERE session_id = $1`, [sessionId]);
+    const { rows: before } = await state();
+
+    const zombies = [
+      append(t.db, sessionId, { epoch, events: [said('zombie')] }),
+      append(t.db, sessionId, { epoch, events: [said('zombie'), said('zombie')], appendId: 'z', expectedSequence: 2 }),
+      append(t.db, sessionId, { epoch, events: [enqueued] }),
+      append(t.db, sessionId, { epoch, events: [] }),
+      renewSessionLease(t.db, { ...key, owner: 'a', epoch }),
+      writer.append([said('zombie')]),
+    ].map((call: Promise<unknown>) => ending(call));
+    for (const ended of await Promise.all(zombies)) {
+      expect(ended).toMatchObject({ code: 'session_lease_lost', data: { reason: 'other', currentEpoch: next.epoch } });
+    }
+    expect(await releaseSessionLease(t.db, { ...key, owner: 'a', epoch })).toEqual({ released: false });
+
+    expect((await state()).rows).toEqual(before);
+    expect(await logOf(sessionId)).toEqual(['before', 'after']);
+    await writer.close();
+  });
+});
+
+describe('two appends', () => {
+  test('with the same expected sequence: one is in, the other learns where the log stands', async () => {
+    const { sessionId, epoch } = await aLeased();
+    const call = (at: At, text: string) => append(at, sessionId, { epoch, expectedSequence: 0, events: [said(text)] });
+
+    const [, second] = await meet(
+      t.db,
+      (tx) => call(tx, 'first'),
+      () => call(t.db, 'second'),
+    );
+
+    expect(second).toMatchObject({ code: 'sequence_conflict', data: { expectedSequence: 0, actualSequence: 1 } });
+    expect(await logOf(sessionId)).toEqual(['first']);
+  });
+
+  test('at the end: both are in, one behind the other', async () => {
+    const { sessionId, epoch } = await aLeased();
+
+    const [, second] = await meet(
+      t.db,
+      (tx) => append(tx, sessionId, { epoch, events: [said('first')] }),
+      () => append(t.db, sessionId, { epoch, events: [said('second'), said('third')] }),
+    );
+
+    expect(second).toMatchObject({ value: { lastSequence: 2 } });
+    expect(await logOf(sessionId)).toEqual(['first', 'second', 'third']);
+  });
+
+  test('of the same append id: one effect, one answer', async () => {
+    const { sessionId, epoch } = await aLeased();
+    const call = (at: At) => append(at, sessionId, { epoch, appendId: 'x', events: [said('once'), said('only')] });
+
+    const [first, second] = await meet(t.db, call, () => call(t.db));
+
+    expect(second).toEqual({ value: { ...first, replayed: true } });
+    expect(await logOf(sessionId)).toEqual(['once', 'only']);
+  });
+
+  test('the server’s in a transaction and a worker’s: both are in', async () => {
+    const { key, sessionId, epoch } = await aLeased();
+    const writer = await openSessionWriter(t.db, { ...key, owner: 'a' });
+    await writer.append([said('1')]);
+
+    const [, second] = await meet(
+      t.db,
+      (tx) => appendAsServer(tx, key, { events: [said('2')] }),
+      () => writer.append([said('3')]),
+    );
+
+    expect(second).toMatchObject({ value: { lastSequence: 2 } });
+    expect(writer.epoch).toBe(epoch);
+    expect(await logOf(sessionId)).toEqual(['1', '2', '3']);
+    await writer.close();
+  });
+});
+
+describe('a session that is made twice at once', () => {
+  test('by its creator and its first run: the run comes to the creator’s session and brings what it lacks', async () => {
+    const sessionId = newId('session');
+    const turn = () =>
+      createRuns(t.db).admitTurn({
+        tenantId: TENANT,
+        sessionId,
+        turn: { ...newTurn(), run: newRun({ projectId: 'p9' }) },
+        idempotencyKey: 'k',
+      });
+
+    const [, admitted] = await meet(t.db, (tx) => createSession(tx, { tenantId: TENANT, header: { id: sessionId, note: 1 } }), turn);
+
+    expect(admitted).toMatchObject({ value: { disposition: 'created' } });
+    expect(await getSession(t.db, { tenantId: TENANT, sessionId })).toMatchObject({ projectId: 'p9' });
+    expect(await getSessionLog(t.db, { tenantId: TENANT, sessionId })).toMatchObject({ header: { note: 1 }, lastSequence: -1 });
+  });
+
+  test('of two runs that bring other projects one is the first, the other is refused', async () => {
+    const { sessionId } = await aSession();
+    const run = (projectId: string) => ({ tenantId: TENANT, run: { ...newRun({ projectId }), sessionRef: { sessionId } } });
+    const [, second] = await meet(
+      t.db,
+      (tx) => createRun(tx, run('p1')),
+      () => createRuns(t.db).createRun(run('p2')),
+    );
+
+    expect(second).toMatchObject({ code: 'session_boundary', data: { field: 'projectId' } });
+  });
+});
+
+test('an append and the end of the session’s turn do not wait for each other, nor does a new turn', async () => {
+  const { run } = await aClaimedTurn(t.db);
+  const sessionId = run.sessionRef?.['sessionId'] as string;
+
+  const ends = await hold(t.db, (tx) => cancelRun(tx, { tenantId: TENANT, runId: run.id, immediate: true }));
+  expect(await append(t.db, sessionId, { events: [enqueued] })).toMatchObject({ lastSequence: 0 });
+  await ends.commit();
+  const appends = await hold(t.db, (tx) => append(tx, sessionId, { events: [enqueued] }));
+  await createRuns(t.db).admitTurn({ tenantId: TENANT, sessionId, turn: newTurn(), idempotencyKey: 'next' });
+  await appends.commit();
+});
