@@ -1,4 +1,4 @@
-import type { AdmittedTurn, ClaimedRun, RunnerSlot, SavedRunnerJob } from '@runplane/contracts';
+import type { AdmittedTurn, ClaimedRun, CreatedQueueTask, RunnerSlot, SavedRunnerJob } from '@runplane/contracts';
 import { randomUUID } from 'node:crypto';
 import type { TestApi } from './test-api';
 
@@ -15,6 +15,9 @@ export interface World {
   readonly profile: string;
   /** Of a projection. */
   readonly key: string;
+  /** A pending task, and an attempt that it does not have. */
+  readonly taskId: string;
+  readonly attemptId: string;
 }
 
 let worlds = 0;
@@ -34,7 +37,11 @@ export async function makeWorld(api: TestApi): Promise<World> {
   await api.call('POST', '/v1/runners', { body: { runnerId } });
   const job = await api.call('POST', `/v1/runs/${run.id}/jobs`, { body: { commandId: command.id, jobName: 'job' } });
   const slot = await api.call('POST', '/v1/runner-slots', { body: { key: `world-${worlds}`, owner: runnerId } });
-  const made = { jobId: (job.body as SavedRunnerJob).job.id, slot: slot.body as RunnerSlot, profile: 'shell', key: 'subagentIdentity' };
+  const task = await api.call('POST', '/v1/queue/tasks', { body: newTask });
+  if (task.status !== 201) throw new Error(`no task: ${task.text}`);
+  const queued = { taskId: (task.body as CreatedQueueTask).task.id, attemptId: `qa_${worlds}` };
+  const kept = { jobId: (job.body as SavedRunnerJob).job.id, slot: slot.body as RunnerSlot, profile: 'shell', key: 'subagentIdentity' };
+  const made = { ...queued, ...kept };
   return { ...made, sessionId, runId: run.id, commandId: command.id, runnerId, epoch: (claim.body as ClaimedRun).epoch };
 }
 
@@ -53,6 +60,7 @@ export interface RouteSample {
 const newRun = { projectId: 'p', backendProfile: 'shell' };
 const held = ({ slot: { key, slot, owner, epoch } }: World) => ({ key, slot, owner, epoch });
 const completed = { terminalStatus: 'completed' };
+const newTask = { projectId: 'p', queue: 'samples', title: 'a task', payload: { n: 1 } };
 
 /** A good request for each route under /v1. A route without one fails the tests that go through the route table. */
 export const ROUTE_SAMPLES: Readonly<Record<string, RouteSample>> = {
@@ -147,6 +155,33 @@ export const ROUTE_SAMPLES: Readonly<Record<string, RouteSample>> = {
   'POST /v1/runner-slots/release': { body: held, foreign: 'own' },
   'GET /v1/backends': { foreign: 'own' },
   'PUT /v1/backends/:profile': { body: () => ({ health: { status: 'ready' } }), foreign: 'own' },
+  'POST /v1/queue/tasks': { body: () => newTask, foreign: 'own' },
+  'POST /v1/queue/task-batches': { body: () => ({ tasks: [newTask] }), foreign: 'own' },
+  'GET /v1/queue/tasks': { foreign: 'own' },
+  'GET /v1/queue/task-changes': { foreign: 'own' },
+  'GET /v1/queue/tasks/:taskId': { foreign: 404 },
+  'GET /v1/queue/tasks/:taskId/attempts': { foreign: 404 },
+  'GET /v1/queue/tasks/:taskId/why': { foreign: 404 },
+  'POST /v1/queue/claims': { body: () => ({ queue: 'samples', owner: 'w', limit: 2 }), foreign: 'own' },
+  'POST /v1/queue/claims/renew': { body: ({ taskId }) => ({ claims: [{ taskId, epoch: 1 }] }), foreign: 'own' },
+  'POST /v1/queue/claims/settle': { body: ({ taskId }) => ({ settlements: [{ taskId, epoch: 1, outcome: 'completed' }] }), foreign: 'own' },
+  'POST /v1/queue/tasks/:taskId/renew': { body: () => ({ epoch: 1, leaseMs: 10_000 }), foreign: 404 },
+  'POST /v1/queue/tasks/:taskId/settle': { body: () => ({ epoch: 1, outcome: 'completed' }), foreign: 404 },
+  'POST /v1/queue/tasks/:taskId/run': { body: () => ({ dispatch: false }), foreign: 404 },
+  'POST /v1/queue/tasks/:taskId/cancel': { body: () => ({ reason: 'enough' }), foreign: 404 },
+  'POST /v1/queue/tasks/:taskId/schedule': { body: () => ({ runAt: '2099-01-01T00:00:00Z' }), foreign: 404 },
+  'POST /v1/queue/tasks/:taskId/attempts': {
+    body: ({ attemptId }) => ({ attemptId, expectedVersion: 1, state: 'running' }),
+    foreign: 404,
+  },
+  'POST /v1/queue/tasks/:taskId/retries': { body: () => ({ reason: 'again' }), headers: { 'idempotency-key': 'retry-1' }, foreign: 404 },
+  'POST /v1/queue/tasks/:taskId/retries/:attemptId/activate': { body: () => ({ state: 'running' }), foreign: 404 },
+  'POST /v1/queue/tasks/:taskId/retries/:attemptId/failure': { body: () => ({ failureKind: 'timeout' }), foreign: 404 },
+  'POST /v1/queue/reads': { body: ({ taskId }) => ({ readerId: 'ann', taskIds: [taskId] }), foreign: 'own' },
+  'GET /v1/queue/stats': { foreign: 'own' },
+  'GET /v1/queue/commander': { foreign: 'own' },
+  'GET /v1/queue/lanes': { foreign: 'own' },
+  'PUT /v1/queue/lanes': { body: () => ({ queue: 'samples', lane: 'default', maxRunning: 1_000 }), foreign: 'own' },
   'GET /v1/feed': { foreign: 'own' },
   'POST /v1/admin/retention': { body: () => ({ dryRun: true, policy: { runsDays: 1 } }), foreign: 'own' },
   'GET /v1/health': { foreign: 'own' },

@@ -92,6 +92,7 @@ import type { z } from 'zod';
 import { callsOf } from './calls';
 import type { FollowOptions } from './follow-log';
 import { followRun } from './follow-run';
+import { queueCalls } from './queue';
 import { sessionLogCalls } from './session-log';
 import { sessionViewCalls } from './session-views';
 import { StillInterrupting } from './errors';
@@ -162,6 +163,7 @@ export function createClient(options: ClientOptions) {
   return {
     ...sessionLogCalls(transport, options),
     ...sessionViewCalls(transport),
+    ...queueCalls(transport),
 
     /** The id is made here unless given, so that a repeat after a lost answer finds the run of the first call. */
     createRun: (

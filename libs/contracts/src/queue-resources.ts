@@ -252,10 +252,18 @@ export type ClaimedQueueTasks = z.infer<typeof ClaimedQueueTasks>;
 
 const claim = { taskId: identifier, epoch };
 export const RenewQueueTasks = z
-  .strictObject({ claims: z.array(z.strictObject(claim)).min(1).max(QUEUE_BATCH_ROWS_MAX), leaseMs })
+  .strictObject({
+    claims: z
+      .array(z.strictObject(claim))
+      .min(1)
+      .max(QUEUE_BATCH_ROWS_MAX)
+      .refine((given) => new Set(given.map(({ taskId }) => taskId)).size === given.length, 'names a task twice'),
+    leaseMs,
+  })
   .meta({ id: 'RenewQueueTasks' });
 export type RenewQueueTasks = z.input<typeof RenewQueueTasks>;
 export const RenewQueueTask = z.strictObject({ epoch, leaseMs }).meta({ id: 'RenewQueueTask' });
+export type RenewQueueTask = z.input<typeof RenewQueueTask>;
 
 /** How a claim ends; `released` gives the task back. */
 export const SETTLEMENTS = ['completed', 'failed', 'blocked', 'released'] as const;
@@ -268,36 +276,34 @@ const delayMs = z
   .optional()
   .meta({ description: 'When it may be claimed again. Absent: at once, or after a back-off where a failure is told' });
 
+const settlement = { outcome: z.enum(SETTLEMENTS), ...failure, delayMs };
+function checkSettlement(
+  { outcome, failureKind: kind, delayMs: delay }: { outcome: Settlement; failureKind?: string | undefined; delayMs?: number | undefined },
+  ctx: z.RefinementCtx,
+): void {
+  const refuse = (path: string, message: string): void => ctx.addIssue({ code: 'custom', path: [path], message });
+  if (outcome === 'completed' && kind !== undefined) refuse('failureKind', 'what is completed has not failed');
+  if ((outcome === 'failed' || outcome === 'blocked') && kind === undefined) refuse('failureKind', 'failed and blocked need one');
+  if (outcome !== 'released' && delay !== undefined) refuse('delayMs', 'only a released task comes again');
+}
+
+/** Released without a failure the try does not count; with one it does, and the last one fails the task. */
+export const SettleQueueTask = z
+  .strictObject({ epoch, ...settlement })
+  .superRefine(checkSettlement)
+  .meta({ id: 'SettleQueueTask' });
+export type SettleQueueTask = z.input<typeof SettleQueueTask>;
+
 export const SettleQueueTasks = z
   .strictObject({
     settlements: z
-      .array(
-        z
-          .strictObject({ ...claim, outcome: z.enum(SETTLEMENTS), ...failure, delayMs })
-          .superRefine(({ outcome, failureKind: kind, delayMs: delay }, ctx) => {
-            if (outcome === 'completed' && kind !== undefined)
-              ctx.addIssue({ code: 'custom', path: ['failureKind'], message: 'what is completed has not failed' });
-            if ((outcome === 'failed' || outcome === 'blocked') && kind === undefined)
-              ctx.addIssue({ code: 'custom', path: ['failureKind'], message: 'failed and blocked need one' });
-            if (outcome !== 'released' && delay !== undefined)
-              ctx.addIssue({ code: 'custom', path: ['delayMs'], message: 'only a released task comes again' });
-          }),
-      )
+      .array(z.strictObject({ ...claim, ...settlement }).superRefine(checkSettlement))
       .min(1)
       .max(QUEUE_BATCH_ROWS_MAX)
       .refine((given) => new Set(given.map(({ taskId }) => taskId)).size === given.length, 'names a task twice'),
   })
   .meta({ id: 'SettleQueueTasks' });
 export type SettleQueueTasks = z.input<typeof SettleQueueTasks>;
-
-export const CompleteQueueTask = z.strictObject({ epoch }).meta({ id: 'CompleteQueueTask' });
-export const FailQueueTask = z.strictObject({ epoch, failureKind, failureMessage }).meta({ id: 'FailQueueTask' });
-export const ReleaseQueueTask = z
-  .strictObject({ epoch, ...failure, delayMs })
-  .meta({
-    id: 'ReleaseQueueTask',
-    description: 'Without a failure the try does not count; with one it does, and the last one fails the task',
-  });
 
 /** What became of one claim in a call about several. */
 export const ClaimVerdict = z
@@ -526,3 +532,6 @@ export const TaskExplanation = z
   })
   .meta({ id: 'TaskExplanation' });
 export type TaskExplanation = z.infer<typeof TaskExplanation>;
+
+export const NotedReservationFailure = z.object({ attempt: QueueAttempt, changed: z.boolean() }).meta({ id: 'NotedReservationFailure' });
+export type NotedReservationFailure = z.infer<typeof NotedReservationFailure>;

@@ -2,6 +2,7 @@ import { ClaimQueueTasks, newId, parseInput, type ClaimedQueueTask } from '@runp
 import { executorOf, isTx, takingLock, type At, type Db } from '@runplane/database';
 import { claimOfLane, claimOfQueue, type ClaimScope, type TaskClaim } from './claim.sql';
 import { readyDueTasksOnce } from './ready-due-tasks';
+import { settleQueueTasks } from './settle-queue-tasks';
 import { allQueuesStream, queueStream } from './streams';
 
 export interface ClaimTasksInput extends ClaimQueueTasks {
@@ -64,12 +65,26 @@ export async function waitForQueueTasks(
   try {
     for (;;) {
       const claimed = await claimQueueTasks(db, input);
+      if (signal?.aborted === true && claimed.length > 0) {
+        await giveBack(db, claimed); // whoever waited has gone: nobody would work on them until their leases end
+        return [];
+      }
       const leftMs = deadline - performance.now();
-      if (claimed.length > 0 || leftMs <= 0 || signal?.aborted === true) return claimed;
+      if (claimed.length > 0 || leftMs <= 0) return claimed;
       const woken = await subscription.next({ timeoutMs: Math.min(SAFETY_POLL_MS, Math.ceil(leftMs)), signal });
       if (woken === 'closed' || woken === 'aborted') return [];
     }
   } finally {
     subscription.close();
+  }
+}
+
+async function giveBack(db: Db, claimed: readonly ClaimedQueueTask[]): Promise<void> {
+  for (const tenantId of new Set(claimed.map((task) => task.tenantId))) {
+    const own = claimed.filter((task) => task.tenantId === tenantId);
+    await settleQueueTasks(db, {
+      tenantId,
+      settlements: own.map(({ taskId, epoch }) => ({ taskId, epoch, outcome: 'released' as const })),
+    });
   }
 }

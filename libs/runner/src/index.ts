@@ -1,4 +1,14 @@
 export type { ReceivedCommand } from './command-queue';
 export { processWork, type ProcessWork } from './process-backend';
+export {
+  runQueueWorker,
+  TaskLost,
+  WorkerStopping,
+  type QueueWorkerOptions,
+  type QueueWorkerReport,
+  type TaskContext,
+  type TaskHandler,
+  type TaskOutcome,
+} from './queue-worker';
 export { runRunner, type RunnerContext, type RunnerEnd, type RunnerOptions } from './run-runner';
 export { CancelRequested, RunLost, RunnerStopping, TimeOver } from './stop-reasons';

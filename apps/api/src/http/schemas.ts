@@ -19,6 +19,8 @@ export const RunnerParams = z.strictObject({ runnerId: identifier });
 export const RunJobParams = z.strictObject({ runId: identifier, jobId: identifier });
 export const BackendParams = z.strictObject({ profile: identifier });
 export const RunCommandParams = z.strictObject({ runId: identifier, commandId: identifier });
+export const TaskParams = z.strictObject({ taskId: identifier });
+export const TaskAttemptParams = z.strictObject({ taskId: identifier, attemptId: identifier });
 export const SessionParams = z.strictObject({ sessionId: identifier });
 
 /** Whole numbers in a query are decimal digits, nothing else that Number() takes. */
@@ -39,6 +41,8 @@ export function queryList<const Words extends readonly [string, ...string[]]>(wo
 export const wait = queryInt(0, WAIT_SECONDS_MAX).default(0).meta({ description: 'Seconds to wait for news before an answer without any' });
 
 export const readerId = identifier.optional().meta({ description: 'Whose unread marks to show' });
+
+export const queueName = identifier.optional().meta({ description: 'Absent: all queues' });
 
 export const afterSeq = queryInt(0, Number.MAX_SAFE_INTEGER).default(0).meta({ description: 'The last sequence that the caller has' });
 

@@ -1,6 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { REBUILD_SESSIONS_DEFAULT, RETENTION_KINDS, RETENTION_ROWS_DEFAULT, type RetentionKind } from '@runplane/contracts';
-import type { Db } from '@runplane/database';
+import type { Db, Stream } from '@runplane/database';
+import { expireReservationsOnce, readyDueTasksOnce, settleAttemptsOnce, sweepQueueLeasesOnce } from '@runplane/queue';
 import {
   cancelOverdueRunsOnce,
   collectStorageOnce,
@@ -12,6 +13,7 @@ import {
   PRUNE_ONCE,
   pruneReservationsOnce,
   reconcileRunnerJobsOnce,
+  RUN_ENDED,
   sweepCancelDeadlinesOnce,
   sweepLostRunnersOnce,
   type ArchiveSink,
@@ -39,6 +41,7 @@ export interface LoopsOf {
 }
 
 const DISPATCH_BATCH = 10;
+const SETTLE_BATCH = 100;
 
 /** The background work of one process. Any number of processes may do it at the same time. */
 export function startLoops({ db, credentials, launcher, collector, retention = 'off', owner, onError }: LoopsOf): Loop[] {
@@ -54,6 +57,10 @@ export function startLoops({ db, credentials, launcher, collector, retention = '
     every('cancelOverdueRuns', 1_000, () => cancelOverdueRunsOnce(db)),
     every('failUnclaimedRuns', 5_000, () => failUnclaimedRunsOnce(db)),
     every('failExhaustedIntents', 5_000, () => failExhaustedIntentsOnce(db)),
+    settler(db, onError),
+    every('readyDueTasks', 1_000, () => readyDueTasksOnce(db)),
+    every('sweepQueueLeases', 1_000, () => sweepQueueLeasesOnce(db)),
+    every('expireReservations', 10_000, () => expireReservationsOnce(db)),
     every('compactRunCounts', 10_000, () => compactRunCountsOnce(db)),
     every('pruneReservations', 60_000, () => pruneReservationsOnce(db)),
     ...(retention === 'off' ? [] : RETENTION_KINDS.map((kind) => pruner(db, kind, retention.archive, onError))),
@@ -110,10 +117,20 @@ function rebuilder(db: Db, owner: string, onError: LoopsOf['onError']): Loop {
   };
 }
 
+/** Woken by the hub when a run has ended; the interval finds what a lost hint would have told. */
+function settler(db: Db, onError: LoopsOf['onError']): Loop {
+  return wokenBy(db, RUN_ENDED, {
+    name: 'settleAttempts',
+    intervalMs: 1_000,
+    fullPass: SETTLE_BATCH,
+    pass: () => settleAttemptsOnce(db, { limit: SETTLE_BATCH }),
+    onError,
+  });
+}
+
 /** Woken by the hub when a command with a dispatch has been committed; the interval finds retries that have become due. */
 function dispatcher(db: Db, launcher: Launcher, owner: string, onError: LoopsOf['onError']): Loop {
-  const news = db.hub.subscribe('dispatch');
-  const loop = runEvery({
+  return wokenBy(db, 'dispatch', {
     name: 'dispatch',
     intervalMs: 1_000,
     fullPass: DISPATCH_BATCH,
@@ -121,10 +138,17 @@ function dispatcher(db: Db, launcher: Launcher, owner: string, onError: LoopsOf[
       const { launched, retried, failed, waiting } = await dispatchOnce(db, { launcher, owner, limit: DISPATCH_BATCH });
       return { changed: launched + retried + failed + waiting }; // those that wait must not hide what is due behind them
     },
+    onError,
+  });
+}
+
+function wokenBy(db: Db, stream: Stream, options: Omit<Parameters<typeof runEvery>[0], 'pause'>): Loop {
+  const news = db.hub.subscribe(stream);
+  const loop = runEvery({
+    ...options,
     pause: async (timeoutMs, signal) => {
       if ((await news.next({ timeoutMs, signal })) === 'closed') await sleep(timeoutMs, undefined, { signal, ref: false });
     },
-    onError,
   });
   return {
     name: loop.name,

@@ -5,6 +5,7 @@ import { commandRoutes } from './commands';
 import { eventRoutes } from './events';
 import { feedRoutes } from './feed';
 import { jobRoutes } from './jobs';
+import { queueRoutes } from './queue';
 import { runnerRoutes } from './runner';
 import { runRoutes } from './runs';
 import { serviceRoutes } from './service';
@@ -28,6 +29,7 @@ const V1: readonly Route[] = [
   ...jobRoutes,
   ...slotRoutes,
   ...backendRoutes,
+  ...queueRoutes,
   ...feedRoutes,
   ...storeRoutes,
   ...adminRoutes,

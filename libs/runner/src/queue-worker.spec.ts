@@ -1,0 +1,178 @@
+import { ConnectionFailed } from '@runplane/client';
+import type { ClaimedQueueTask, ClaimVerdict } from '@runplane/contracts';
+import { setImmediate as turn } from 'node:timers/promises';
+import { runQueueWorker, TaskLost, WorkerStopping, type QueueWorkerOptions } from './queue-worker';
+
+/** A queue as far as one worker sees it. */
+class FakeQueue {
+  readonly ready: string[] = [];
+  readonly held = new Map<string, number>();
+  readonly settled: { taskId: string; outcome: string; failureKind?: string | undefined; failureMessage?: string | null | undefined }[] =
+    [];
+  readonly limits: number[] = [];
+  renewals = 0;
+  lost = new Set<string>();
+  fault: (what: string) => void = () => undefined;
+
+  readonly client: QueueWorkerOptions['client'] = {
+    claimQueueTasks: async ({ limit = 1 }, { signal } = {}) => {
+      this.fault('claim');
+      this.limits.push(limit);
+      while (this.ready.length === 0) {
+        if (signal?.aborted === true) throw signal.reason;
+        await turn();
+      }
+      const taken = this.ready.splice(0, limit);
+      for (const taskId of taken) this.held.set(taskId, 1);
+      return taken.map((taskId) => ({ taskId, epoch: 1, leaseRemainingMs: 30_000 }) as ClaimedQueueTask);
+    },
+    renewQueueTasks: async ({ claims }) => {
+      this.fault('renew');
+      this.renewals += 1;
+      return claims.map(({ taskId }) => this.verdict(taskId));
+    },
+    settleQueueTasks: async (settlements) => {
+      this.fault('settle');
+      return settlements.map((settlement) => {
+        const verdict = this.verdict(settlement.taskId);
+        if (verdict.verdict === 'ok') {
+          this.settled.push(settlement);
+          this.held.delete(settlement.taskId);
+        }
+        return verdict;
+      });
+    },
+  };
+
+  private verdict(taskId: string): ClaimVerdict {
+    const verdict = this.held.has(taskId) && !this.lost.has(taskId) ? 'ok' : 'claim_lost';
+    return { taskId, verdict, state: null, currentEpoch: null, leaseRemainingMs: 30_000 };
+  }
+}
+
+let queue: FakeQueue;
+let stop: AbortController;
+beforeEach(() => {
+  queue = new FakeQueue();
+  stop = new AbortController();
+});
+
+const start = (handle: QueueWorkerOptions['handle'], over: Partial<QueueWorkerOptions> = {}) =>
+  runQueueWorker({ client: queue.client, queue: 'q', handle, signal: stop.signal, ...over });
+const until = async (condition: () => boolean): Promise<void> => {
+  while (!condition()) await turn();
+};
+
+test('a handler’s end is the task’s: completed, failed, given back, or given back with its error', async () => {
+  queue.ready.push('ok', 'no', 'later', 'throws');
+  const running = start(async ({ taskId }) => {
+    if (taskId === 'no') return { outcome: 'blocked', failureKind: 'timeout' };
+    if (taskId === 'later') return { outcome: 'released', delayMs: 5 };
+    if (taskId === 'throws') throw new Error('password=hunter2 broke');
+    return undefined;
+  });
+
+  await until(() => queue.settled.length === 4);
+  stop.abort();
+
+  expect(await running).toEqual({ completed: 1, failed: 1, released: 2, lost: 0 });
+  expect(queue.settled).toMatchObject([
+    { taskId: 'ok', outcome: 'completed' },
+    { taskId: 'no', outcome: 'blocked', failureKind: 'timeout' },
+    { taskId: 'later', outcome: 'released', delayMs: 5 },
+    { taskId: 'throws', outcome: 'released', failureKind: 'backend-failed', failureMessage: expect.not.stringContaining('hunter2') },
+  ]);
+});
+
+test('it claims no more than it has room for, and gives back at its stop what it has not begun', async () => {
+  queue.ready.push('a', 'b', 'c', 'd', 'e', 'f', 'g');
+  const begun: string[] = [];
+  let finish = (): void => undefined;
+  const held = new Promise<void>((resolve) => {
+    finish = resolve;
+  });
+  const running = start(
+    async ({ taskId }) => {
+      begun.push(taskId);
+      await held;
+    },
+    { concurrency: 2, prefetch: 3 },
+  );
+
+  await until(() => begun.length === 2);
+  for (let turns = 0; turns < 20; turns += 1) await turn();
+  stop.abort();
+  await until(() => queue.settled.length === 3);
+  expect([begun, queue.settled.map(({ taskId, outcome }) => `${taskId} ${outcome}`)]).toEqual([
+    ['a', 'b'],
+    ['c released', 'd released', 'e released'],
+  ]);
+  finish();
+
+  expect(await running).toEqual({ completed: 2, failed: 0, released: 3, lost: 0 });
+  expect(queue.limits).toEqual([5]);
+  expect([queue.ready, queue.held.size]).toEqual([['f', 'g'], 0]);
+});
+
+test('what is at work when the drain is over is aborted and given back, which is no failure', async () => {
+  queue.ready.push('slow');
+  const running = start(
+    (_task, { signal }) =>
+      new Promise((_resolve, reject) => {
+        signal.addEventListener('abort', () => reject(signal.reason as Error));
+      }),
+    { drainMs: 1 },
+  );
+
+  await until(() => queue.held.size === 1);
+  stop.abort();
+
+  expect(await running).toEqual({ completed: 0, failed: 0, released: 1, lost: 0 });
+  expect(queue.settled).toEqual([{ taskId: 'slow', epoch: 1, outcome: 'released' }]);
+});
+
+test('a claim that is taken away aborts its handler, and nothing is told of it', async () => {
+  queue.ready.push('mine');
+  queue.lost.add('mine');
+  let reason: unknown;
+  const running = start(
+    (_task, { signal }) =>
+      new Promise((resolve) => {
+        signal.addEventListener('abort', () => {
+          reason = signal.reason;
+          resolve(undefined);
+        });
+      }),
+    { leaseMs: 30 },
+  );
+
+  await until(() => reason !== undefined);
+  stop.abort();
+
+  expect(await running).toEqual({ completed: 0, failed: 0, released: 0, lost: 1 });
+  expect(reason).toBeInstanceOf(TaskLost);
+  expect(reason).not.toBeInstanceOf(WorkerStopping);
+  expect(queue.settled).toEqual([]);
+});
+
+test('a server that is away for a while costs no task: claims, renewals and results are tried again', async () => {
+  queue.ready.push('a');
+  const errors: string[] = [];
+  const faults = new Map([
+    ['claim', 1],
+    ['renew', 2],
+    ['settle', 1],
+  ]);
+  queue.fault = (what) => {
+    const left = faults.get(what) ?? 0;
+    faults.set(what, left - 1);
+    if (left > 0) throw new ConnectionFailed('away', { cause: new Error('ECONNREFUSED') });
+  };
+  const running = start(() => until(() => queue.renewals > 0), { leaseMs: 60, onError: (_error, what) => errors.push(what) });
+
+  await until(() => queue.settled.length === 1);
+  stop.abort();
+
+  expect(await running).toMatchObject({ completed: 1, lost: 0 });
+  expect(errors.sort()).toEqual(['claim', 'renew', 'renew', 'settle']);
+});
