@@ -10,6 +10,7 @@ import { checkStore, ensureTenant, sql } from '@runplane/database';
 import { useDatabase } from '@runplane/database/testing';
 import {
   createKubernetesLauncher,
+  JobHidden,
   type KubernetesLauncher,
   type LaunchFailed,
   type LaunchRequest,
@@ -101,7 +102,7 @@ describe('the Kubernetes launcher', () => {
   let launcher: KubernetesLauncher;
   let tokens = 0;
 
-  const connect = (over: { signal?: AbortSignal; requestTimeoutMs?: number; kubeconfig?: string } = {}) =>
+  const connect = (over: { signal?: AbortSignal; requestTimeoutMs?: number; kubeconfig?: string; backends?: BackendProfiles } = {}) =>
     createKubernetesLauncher({
       kubeconfig,
       storeId: 'store one',
@@ -279,6 +280,27 @@ describe('the Kubernetes launcher', () => {
     expect(jobs.length).toBeGreaterThan(600);
     expect(jobs.find((job) => job.jobName === jobName)).toMatchObject({ state: 'failed', reason: 'DeadlineExceeded' });
     for (const job of cluster.jobs()) if (job.metadata.name.startsWith('many-')) cluster.removeJob(job);
+  });
+
+  it('lists what it may list: a namespace that is forbidden is told of and skipped, and its Jobs are hidden', async () => {
+    const { agent } = profiles('/workspace');
+    const elsewhere = { ...agent, kubernetes: { ...agent.kubernetes, namespace: 'forbidden' } };
+    const both = await connect({ backends: BackendProfiles.parse({ agent, elsewhere }) });
+    const wanted = newRequest();
+    const { jobName, result } = await both.launch(wanted);
+    cluster.disturb = ({ path: at }) =>
+      at.includes('/forbidden/') ? { status: 403, reason: 'Forbidden', message: 'jobs is forbidden' } : undefined;
+    const failures: string[] = [];
+
+    const jobs = await both.list({ onFailure: (what) => failures.push(what) });
+
+    expect(jobs.map((job) => job.jobName)).toContain(jobName);
+    expect(failures).toEqual(['the Jobs in forbidden']);
+    await expect(both.list()).rejects.toMatchObject({ status: 403 });
+    const there = { ...wanted, launcher: 'kubernetes', jobName, result: { ...result, namespace: 'forbidden' } };
+    await expect(both.find(there)).rejects.toBeInstanceOf(JobHidden);
+    cluster.disturb = () => ({ status: 403, reason: 'Forbidden', message: 'nothing is allowed' });
+    await expect(both.list({ onFailure: fail })).rejects.toMatchObject({ status: 403 });
   });
 
   it('takes no 404 but that about the Job itself for its absence', async () => {

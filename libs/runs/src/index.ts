@@ -43,6 +43,7 @@ export { heartbeat } from './heartbeat';
 export { createKubernetesLauncher, type KubernetesLauncher, type KubernetesLauncherOptions } from './kubernetes-launcher';
 export { createLauncherByProfile } from './launcher-by-profile';
 export {
+  JobHidden,
   LaunchFailed,
   type JobState,
   type Launcher,

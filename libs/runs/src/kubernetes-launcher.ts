@@ -23,6 +23,7 @@ import {
 } from './kubernetes-job';
 import { type Backends, requireBackend, requireWorkspace } from './launch-place';
 import {
+  JobHidden,
   LaunchFailed,
   type Launcher,
   type LaunchOptions,
@@ -94,16 +95,24 @@ export async function createKubernetesLauncher(options: KubernetesLauncherOption
   async function find({ jobName, tenantId, runnerJobId, result }: RecordedJob): Promise<ObservedJob> {
     const { namespace, uid } = result;
     if (typeof namespace !== 'string') return { state: 'unknown' };
-    const job = await api.readJob(namespace, jobName);
+    const job = await api.readJob(namespace, jobName).catch((error: unknown) => {
+      throw error instanceof KubernetesFailure && error.status === 403 ? new JobHidden(error.message, { cause: error }) : error;
+    });
     if (job === undefined || job.metadata?.uid !== uid) return { state: 'gone' };
     const ids = idsOf(job);
     return ids?.tenantId === tenantId && ids.runnerJobId === runnerJobId ? observedJob(job) : { state: 'gone' };
   }
 
-  async function list(): Promise<ListedJob[]> {
-    const namespaces = new Set(Object.values(await resolved(backends)).flatMap(({ kubernetes }) => kubernetes?.namespace ?? []));
-    const lists = await Promise.all([...namespaces].map((namespace) => listNamespace(api, namespace, storeId)));
-    return lists.flat().flatMap((job) => listed(job, storeId) ?? []);
+  async function list({ onFailure }: Parameters<Required<Launcher>['list']>[0] = {}): Promise<ListedJob[]> {
+    const namespaces = [...new Set(Object.values(await resolved(backends)).flatMap(({ kubernetes }) => kubernetes?.namespace ?? []))];
+    const lists = await Promise.allSettled(namespaces.map((namespace) => listNamespace(api, namespace, storeId)));
+    const found = lists.flatMap((each) => (each.status === 'fulfilled' ? [each.value] : []));
+    for (const [i, each] of lists.entries()) {
+      if (each.status === 'fulfilled') continue;
+      if (onFailure === undefined || found.length === 0) throw each.reason;
+      onFailure(`the Jobs in ${namespaces[i] ?? ''}`, each.reason);
+    }
+    return found.flat().flatMap((job) => listed(job, storeId) ?? []);
   }
 
   async function remove({ version }: ListedJob): Promise<boolean> {

@@ -90,13 +90,19 @@ export interface Launcher {
   /** The launchers that it stands for: whoever asks about jobs asks them. */
   readonly parts?: readonly Launcher[] | undefined;
   launch(request: LaunchRequest, options?: LaunchOptions): Promise<LaunchResult>;
-  /** What has become of a recorded job. */
+  /** What has become of a recorded job. Errors: JobHidden; any other says that nobody answers. */
   find?(job: RecordedJob): Promise<ObservedJob>;
-  /** All jobs of this store that can be seen from here, recorded or not; absent where nothing can outlive its record. */
-  list?(): Promise<readonly ListedJob[]>;
+  /**
+   * All jobs of this store that can be seen from here, recorded or not; absent where nothing can outlive its record. `onFailure` is told of a
+   * place that cannot be listed, the others are. Errors: where no place can; without `onFailure`, where one cannot.
+   */
+  list?(options?: { onFailure?: (what: string, error: unknown) => void }): Promise<readonly ListedJob[]>;
   /** Ends a listed job, if it is still the one that was listed and has not ended. False: it was left alone, or gone already. */
   remove?(job: ListedJob): Promise<boolean>;
 }
+
+/** This job may not be looked at from here; others may. */
+export class JobHidden extends Error {}
 
 /** `permanent`: no repeat can help (unknown profile, refused workspace); otherwise the intent is tried again after a back-off. */
 export class LaunchFailed extends Error {

@@ -6,6 +6,7 @@ import {
   dispatchOnce,
   getRun,
   getRunnerJob,
+  JobHidden,
   reconcileRunnerJobsOnce,
   type Launcher,
   type ListedJob,
@@ -147,6 +148,25 @@ test('a job that can never be asked about does not hide those behind it', async 
 
   const [hidden] = both.filter(({ jobId }) => jobId !== first.id);
   expect(await getRun(store.db, hidden?.key ?? { tenantId, runId: '' })).toMatchObject({ status: 'failed' });
+});
+
+test('a place that cannot be listed, and a job that is hidden, are told of and skipped', async () => {
+  const hidden = new Set<string>();
+  const launcher = launcherOf('partly hidden', {
+    find: ({ runnerJobId }) => (hidden.has(runnerJobId) ? Promise.reject(new JobHidden('forbidden')) : Promise.resolve({ state: 'gone' })),
+    list: (options) => {
+      options?.onFailure?.('the Jobs in secret', new Error('jobs is forbidden'));
+      return Promise.resolve([]);
+    },
+  });
+  const launched = [await aLaunchedTurn(launcher), await aLaunchedTurn(launcher), await aLaunchedTurn(launcher)];
+  for (const { jobId } of launched.slice(0, 2)) hidden.add(jobId);
+
+  expect(await reconcile(launcher)).toEqual({ changed: 1, failed: 3 });
+
+  expect(errors).toEqual(expect.arrayContaining([expect.stringContaining('the Jobs in secret'), expect.stringContaining('forbidden')]));
+  const states = await Promise.all(launched.map(({ key }) => getRun(store.db, key).then(({ status }) => status)));
+  expect(states).toEqual(['pending', 'pending', 'failed']);
 });
 
 test('a launcher that cannot follow its job to its end is told of, and harms nobody', async () => {

@@ -1,7 +1,7 @@
 import { freeText, type JsonObject } from '@runplane/contracts';
 import { inTransaction, type Db } from '@runplane/database';
 import { failUnclaimedJob } from './fail-unclaimed-job';
-import type { Launcher, ListedJob, ObservedJob } from './launcher';
+import { JobHidden, type Launcher, type ListedJob, type ObservedJob } from './launcher';
 import { findOrphans, type JobKey } from './runner-job.sql';
 import {
   listRunnerJobsForReconciliation,
@@ -48,7 +48,7 @@ export async function reconcileRunnerJobsOnce(
 }
 
 /**
- * A list or a look that fails ends the asking: nothing is there to answer. What was seen until then counts; what was not asked for comes first in
+ * A list or a look that fails ends the asking: nothing is there to answer (but a place, or a job, that is hidden from us is only skipped, and told). What was seen until then counts; what was not asked for comes first in
  * the next pass, or one job that always fails would hide those behind it for ever.
  */
 async function reconcile(
@@ -58,18 +58,21 @@ async function reconcile(
   page: { limit: number | undefined; restMs: number | undefined },
 ): Promise<void> {
   const recorded = await listRunnerJobsForReconciliation(db, { launcher: launcher.kind, ...page });
-  const listed = (await launcher.list?.()) ?? [];
+  const onFailure = (what: string, error: unknown): void => {
+    pass.fail(what, error);
+  };
+  const listed = (await launcher.list?.({ onFailure })) ?? [];
   const seen = new Map(listed.map((job) => [keyOf(job.tenantId, job.runnerJobId), job]));
 
   const inactive: ReconciliationJob[] = [];
   for (const [at, job] of recorded.entries()) {
     // What the list does not have is asked for by name: it may have been recorded after, or be none that can be listed.
-    const observed = seen.get(keyOf(job.tenantId, job.id)) ?? (await pass.attempt(`job ${job.jobName}`, () => find(launcher, job)));
+    const observed = seen.get(keyOf(job.tenantId, job.id)) ?? (await pass.attempt(`job ${job.jobName}`, () => find(pass, launcher, job)));
     if (observed === undefined) {
       await returnRunnerJobs(db, { jobs: keysOf(recorded.slice(at + 1)) });
       break;
     }
-    if (observed.state === 'active') continue;
+    if (observed === 'hidden' || observed.state === 'active') continue;
     inactive.push(job);
     if (observed.state !== 'unknown') await pass.count(`job ${job.jobName}`, () => recordEnd(db, job, observed));
   }
@@ -96,10 +99,14 @@ class Pass {
     try {
       return await step();
     } catch (error) {
-      this.failed += 1;
-      this.db.options.onError(error instanceof Error ? error : new Error(String(error)), `the reconciliation of ${what}`);
+      this.fail(what, error);
       return undefined;
     }
+  }
+
+  fail(what: string, error: unknown): void {
+    this.failed += 1;
+    this.db.options.onError(error instanceof Error ? error : new Error(String(error)), `the reconciliation of ${what}`);
   }
 
   async count(what: string, step: () => Promise<boolean>): Promise<void> {
@@ -110,8 +117,14 @@ class Pass {
 const keysOf = (jobs: readonly ReconciliationJob[]): JobKey[] => jobs.map(({ tenantId, id: jobId }) => ({ tenantId, jobId }));
 const keyOf = (tenantId: string, runnerJobId: string): string => `${tenantId}/${runnerJobId}`;
 
-async function find(launcher: Launcher, { id: runnerJobId, ...job }: ReconciliationJob): Promise<ObservedJob> {
-  return (await launcher.find?.({ ...job, runnerJobId })) ?? { state: 'unknown' };
+async function find(pass: Pass, launcher: Launcher, { id: runnerJobId, ...job }: ReconciliationJob): Promise<ObservedJob | 'hidden'> {
+  try {
+    return (await launcher.find?.({ ...job, runnerJobId })) ?? { state: 'unknown' };
+  } catch (error) {
+    if (!(error instanceof JobHidden)) throw error;
+    pass.fail(`job ${job.jobName}`, error);
+    return 'hidden';
+  }
 }
 
 /** What has ended is told once; true when it has moved the run. */
