@@ -1,6 +1,6 @@
 import pg from 'pg';
 import { sql, type Db, type Sql, type Tx } from '@runplane/database';
-import { CLAIM_LEASE_MS_MAX, type ListRuns } from '@runplane/contracts';
+import { CLAIM_LEASE_MS_MAX, newId, SESSION_LEASE_MS_MAX, type ListRuns, type SessionLease } from '@runplane/contracts';
 import { openClient, useDatabase } from '@runplane/database/testing';
 import { readFeed } from '@runplane/outbox';
 import {
@@ -28,12 +28,19 @@ import {
 } from '@runplane/runs';
 import { aClaimedRun, aClaimedTurn, aRun, countLiveRuns, makeTenants, message, TENANT } from '@runplane/runs/testing';
 import {
+  acquireSessionLease,
+  appendSessionEvents,
+  createSessions,
   leaseExpiredStorage,
   listSharedStorage,
   listGcExpiredSessions,
   listSessionChanges,
+  listSessionLogs,
   listSessions,
   markSessionsRead,
+  readSessionEvents,
+  renewSessionLease,
+  sessionProbe,
   type ListSessions,
 } from '@runplane/sessions';
 
@@ -62,7 +69,17 @@ function recording(): { db: Db; statements: Sql[] } {
 }
 
 // Not run_leases: it has a row for each run that is held now, and an index on its end would cost every renewal its in-page update.
-const BIG_TABLES = ['runs', 'run_search', 'run_events', 'outbox_events', 'commands', 'dispatch_intents', 'sessions'];
+const BIG_TABLES = [
+  'runs',
+  'run_search',
+  'run_events',
+  'outbox_events',
+  'commands',
+  'dispatch_intents',
+  'sessions',
+  'session_heads',
+  'session_events',
+];
 
 interface PlanNode {
   readonly 'Node Type': string;
@@ -123,7 +140,12 @@ let claimed: Awaited<ReturnType<typeof aClaimedRun>>;
 let several: Awaited<ReturnType<typeof aClaimedTurn>>[];
 const about = (commandId: string) => ({ type: 'assistant_message', payload: { text: 'x', commandId } });
 const claimedKey = () => ({ tenantId, runId: claimed.run.id });
-const deepest: { feed?: string | undefined; changes?: string | undefined; sessions: Partial<Record<string, string>> } = { sessions: {} };
+const deepest: {
+  feed?: string | undefined;
+  changes?: string | undefined;
+  logs?: string | undefined;
+  sessions: Partial<Record<string, string>>;
+} = { sessions: {} };
 const lateCursors = new Map<string, string>();
 const LISTS: (readonly [string, ListRuns, string])[] = [];
 
@@ -141,7 +163,61 @@ const SESSION_LISTS: Record<string, { over: Omit<ListSessions, 'tenantId'>; inde
   },
 };
 
+let leased: SessionLease;
+const logKey = { tenantId, sessionId: 'log' };
+const said = { type: 'custom/said', data: { text: 'x' } };
+const fenced = (db: Db, events = [said]) => appendSessionEvents(db, { ...logKey, epoch: leased.epoch, events });
+
+/** The log of a session, and its lease. */
+const SESSION_LOG: Record<string, Hot> = {
+  'append an event to a session': {
+    call: (db) => fenced(db),
+    statement: /INSERT INTO runplane.session_events/,
+    index: 'session_heads_pkey',
+  },
+  'append events to a session': {
+    call: (db) => fenced(db, [said, said, { type: 'user/message', data: { text: 'x' } }]),
+    statement: /INSERT INTO runplane.session_events/,
+    index: 'session_heads_pkey',
+  },
+  'what an append reads first': {
+    call: (db) => appendSessionEvents(db, { ...logKey, epoch: leased.epoch, appendId: newId('append'), events: [said] }),
+    statement: /"appendedAt"/,
+    index: 'session_events_append',
+  },
+  'acquire a session lease': {
+    call: (db) => acquireSessionLease(db, { ...logKey, owner: leased.owner }),
+    statement: /lease_epoch \+ \(NOT/,
+    index: 'session_heads_pkey',
+  },
+  'renew a session lease': {
+    call: (db) => renewSessionLease(db, { ...logKey, owner: leased.owner, epoch: leased.epoch }),
+    statement: /lease_expires_at = greatest/,
+    index: 'session_heads_pkey',
+  },
+  'a page of a session log': {
+    call: (db) => readSessionEvents(db, { ...logKey, from: 3, limit: 100 }),
+    statement: /"lastSequence", h/,
+    index: 'session_events_pkey',
+  },
+  'a page of a session log from its end': {
+    call: (db) => readSessionEvents(db, { ...logKey, before: 1_000_000, limit: 100 }),
+    statement: /sequence DESC/,
+    index: 'session_events_pkey',
+  },
+  'headers of sessions': {
+    call: (db) => listSessionLogs(db, { tenantId, limit: 100, cursor: deepest.logs }),
+    statement: /FROM runplane.session_heads WHERE \(tenant_id/,
+    index: 'session_heads_newest',
+  },
+  'probe of session logs': {
+    call: (db) => sessionProbe.versionsOf(db.sql, ['acme/log', 'acme/s7']),
+    statement: /unnest/,
+  },
+};
+
 const HOT: Record<string, Hot> = {
+  ...SESSION_LOG,
   'append run events': {
     call: (db) => appendRunEvents(db, { ...claimedKey(), epoch: claimed.epoch, events: [message('x')] }),
     statement: /INSERT INTO runplane.run_events/,
@@ -358,6 +434,7 @@ function sessionStatements(): Record<string, Hot> {
     'find the resources of a session': {
       call: (db) => getLatestSessionResourceRun(db, { tenantId, sessionId: 's7' }).catch(() => undefined),
       statement: /resource_bundle_ref\) = 'object'/,
+      needsRows: true,
     },
   };
 }
@@ -428,6 +505,8 @@ beforeAll(async () => {
   several = await Promise.all([1, 2, 3, 4, 5].map(() => aClaimedTurn(t.db)));
   for (const { run, epoch } of [claimed, ...several])
     await heartbeat(t.db, { tenantId, runId: run.id, epoch, leaseMs: CLAIM_LEASE_MS_MAX }); // longer than this file takes
+  await createSessions(t.db).createSession({ tenantId, header: { id: 'log' } });
+  leased = await acquireSessionLease(t.db, { ...logKey, owner: 'w', leaseMs: SESSION_LEASE_MS_MAX });
 });
 
 describe('on an empty store', () => {
@@ -437,10 +516,11 @@ describe('on an empty store', () => {
   });
 
   // On its first day a table has no statistics, and plans of that day stay in use: no other index may look as good as the primary key.
-  test.each(Object.entries(HOT).filter(([, { index }]) => index === 'runs_pkey'))('%s finds the run by its key', async (_name, hot) => {
-    for (let i = 0; i < 20; i += 1) await aRun(t.db);
+  const byKey = Object.entries(HOT).filter(([, { index }]) => index === 'runs_pkey' || index === 'session_heads_pkey');
+  test.each(byKey)('%s finds its row by the key', async (_name, hot) => {
+    for (let i = 0; i < 20; i += 1) await aRun(t.db, { sessionRef: { sessionId: `first-${i}` } });
     const plan = await explain(await statementOf(hot), { plan_cache_mode: 'force_generic_plan' });
-    expect(nodesOf(plan).map((node) => node['Index Name'])).toContain('runs_pkey');
+    expect(nodesOf(plan).map((node) => node['Index Name'])).toContain(hot.index);
   });
 });
 
@@ -469,6 +549,13 @@ async function fill(): Promise<void> {
      SELECT $1, 's' || i, 'p' || i % 100, 'b' || i % 5, 'k', i % 32, 'r' || i, now() - i * interval '1 s', 100 + i / 10, 100 + i / 10, CASE WHEN i % 2 = 0 THEN 'pvc' ELSE 'none' END::runplane.storage_kind,
        CASE WHEN i % 2 = 0 THEN 'v' END, CASE WHEN i % 2 = 0 THEN now() + (i - $2::int / 2) * interval '1 s' END FROM generate_series(1, $2::int) i`,
   );
+  await run(`INSERT INTO runplane.session_heads (tenant_id, session_id, header, incarnation, partition_key, shard, views_version, created_at, last_sequence)
+    SELECT $1, 's' || i, '{}', 'x', 'k', i % 32, 1, now() - i * interval '1 s', 4 FROM generate_series(1, $2::int) i`);
+  // One long log, and a few events of every other session.
+  await run(`INSERT INTO runplane.session_events (tenant_id, session_id, sequence, event_id, type, time, data)
+    SELECT $1, 'log', 1000 + i, gen_random_uuid(), 'custom/said', now(), '{"text":"x"}' FROM generate_series(1, $2::int) i`);
+  await run(`INSERT INTO runplane.session_events (tenant_id, session_id, sequence, event_id, type, time, data, append_id, append_count)
+    SELECT $1, 's' || i, n, gen_random_uuid(), 'custom/said', now(), '{"text":"x"}', 'a' || n, 1 FROM generate_series(1, $2::int) i, generate_series(0, 4) n`);
   await run(
     `INSERT INTO runplane.session_read_cursors (tenant_id, session_id, reader_id, session_version) SELECT $1, 's' || i, 'eve', 1 FROM generate_series(1, $2::int) i`,
   );
@@ -511,6 +598,7 @@ async function fill(): Promise<void> {
   }
   const first = await readFeed(t.db.sql, { tenantId: undefined, limit: 200 });
   deepest.feed = first.cursor;
+  deepest.logs = (await listSessionLogs(t.db, { tenantId, limit: 200 })).cursor ?? undefined;
   deepest.changes = (await listSessionChanges(t.db, { tenantId, limit: 200 })).cursor;
   for (const [name, { over }] of Object.entries(SESSION_LISTS)) {
     for (let page = 0; page < 10; page += 1) {

@@ -124,7 +124,7 @@ export function listHeads(
     ListedHead,
     sql`SELECT session_id AS "sessionId", header::text AS "header", last_sequence::text AS "lastSequence", runplane.wire_time(created_at) AS "createdAt",
           runplane.wire_time(updated_at) AS "updatedAt"
-        FROM runplane.session_heads WHERE tenant_id = ${tenantId}::text AND deleted_at IS NULL ${behind}
+        FROM runplane.session_heads WHERE (tenant_id || '') = ${tenantId}::text AND deleted_at IS NULL ${behind}
         ORDER BY session_heads.created_at DESC, session_heads.session_id LIMIT ${limit}::int`,
   );
 }
