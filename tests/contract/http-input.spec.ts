@@ -129,7 +129,7 @@ describe('a request that cannot be right', () => {
     for (const [method, path] of [
       ['GET', '/nowhere'],
       ['GET', '/v1/'],
-      ['DELETE', `/v1/runs/${world.runId}`],
+      ['PATCH', `/v1/runs/${world.runId}`],
       ['PATCH', '/v1/runs'],
     ] as const) {
       expectProblem(await api.call(method, path), 404, 'route_not_found');

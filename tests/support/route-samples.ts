@@ -18,6 +18,8 @@ export interface World {
   /** A pending task, and an attempt that it does not have. */
   readonly taskId: string;
   readonly attemptId: string;
+  /** A submission that waits in the session. */
+  readonly operationId: string;
 }
 
 let worlds = 0;
@@ -41,7 +43,8 @@ export async function makeWorld(api: TestApi): Promise<World> {
   if (task.status !== 201) throw new Error(`no task: ${task.text}`);
   const queued = { taskId: (task.body as CreatedQueueTask).task.id, attemptId: `qa_${worlds}` };
   const kept = { jobId: (job.body as SavedRunnerJob).job.id, slot: slot.body as RunnerSlot, profile: 'shell', key: 'subagentIdentity' };
-  const made = { ...queued, ...kept };
+  const made = { ...queued, ...kept, operationId: 'op-1' };
+  await api.call('POST', `/v1/sessions/${sessionId}/submissions`, { headers: { 'idempotency-key': 'op-1' }, body: { kind: 'turn' } });
   return { ...made, sessionId, runId: run.id, commandId: command.id, runnerId, epoch: (claim.body as ClaimedRun).epoch };
 }
 
@@ -122,6 +125,19 @@ export const ROUTE_SAMPLES: Readonly<Record<string, RouteSample>> = {
   'GET /v1/sessions/:sessionId/context-note': { query: { path: 'plan' }, foreign: 404 },
   'GET /v1/sessions/:sessionId/context-history': { foreign: 404 },
   'GET /v1/sessions/:sessionId/context-search': { query: { query: 'x' }, foreign: 404 },
+  'POST /v1/sessions/:sessionId/submissions': {
+    body: () => ({ kind: 'turn', payload: { text: 'next' } }),
+    headers: { 'idempotency-key': 'op-2' },
+    foreign: 404,
+  },
+  'GET /v1/sessions/:sessionId/submissions': { foreign: 404 },
+  'GET /v1/sessions/:sessionId/submission-counts': { foreign: 404 },
+  'GET /v1/sessions/:sessionId/submissions/:operationId': { foreign: 404 },
+  'GET /v1/sessions/:sessionId/submissions/:operationId/receipt': { foreign: 404 },
+  'POST /v1/sessions/:sessionId/submissions/:operationId/end': { body: () => ({ state: 'completed' }), foreign: 404 },
+  'GET /v1/submissions': { foreign: 'own' },
+  'DELETE /v1/sessions/:sessionId': { foreign: 404 },
+  'DELETE /v1/runs/:runId': { foreign: 404 },
   'GET /v1/session-changes': { foreign: 'own' },
   'GET /v1/sessions/:sessionId/summary': { foreign: 404 },
   'GET /v1/sessions/:sessionId/resource-run': { foreign: 404 },

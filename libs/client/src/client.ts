@@ -95,6 +95,7 @@ import { followRun } from './follow-run';
 import { queueCalls } from './queue';
 import { sessionLogCalls } from './session-log';
 import { sessionViewCalls } from './session-views';
+import { submissionCalls } from './submissions';
 import { StillInterrupting } from './errors';
 import { PATIENT, pauseFor, pauseMs, RETRY_DEFAULT } from './retry';
 import { type CallOptions, type ClientOptions, createTransport } from './transport';
@@ -164,6 +165,8 @@ export function createClient(options: ClientOptions) {
     ...sessionLogCalls(transport, options),
     ...sessionViewCalls(transport),
     ...queueCalls(transport),
+
+    ...submissionCalls(transport),
 
     /** The id is made here unless given, so that a repeat after a lost answer finds the run of the first call. */
     createRun: (

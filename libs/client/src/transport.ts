@@ -20,7 +20,7 @@ export interface CallOptions {
 }
 
 export interface Call<T> {
-  method: 'GET' | 'POST' | 'PUT';
+  method: 'GET' | 'POST' | 'PUT' | 'DELETE';
   path: string;
   query?: Record<string, string | number | readonly string[] | undefined>;
   body?: unknown;

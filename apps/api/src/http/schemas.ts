@@ -22,6 +22,7 @@ export const RunCommandParams = z.strictObject({ runId: identifier, commandId: i
 export const TaskParams = z.strictObject({ taskId: identifier });
 export const TaskAttemptParams = z.strictObject({ taskId: identifier, attemptId: identifier });
 export const SessionParams = z.strictObject({ sessionId: identifier });
+export const SubmissionParams = z.strictObject({ sessionId: identifier, operationId: identifier });
 
 /** Whole numbers in a query are decimal digits, nothing else that Number() takes. */
 export function queryInt(min: number, max: number) {
@@ -68,7 +69,7 @@ export const CursorPageQuery = z.strictObject({
 const utf8Header = z.preprocess((value) => (typeof value === 'string' ? Buffer.from(value, 'latin1').toString('utf8') : value), identifier);
 
 const IDEMPOTENCY_KEY = 'Makes a repeated call return what the first one made';
-const IdempotencyHeaders = z.object({ 'idempotency-key': utf8Header.optional().meta({ description: IDEMPOTENCY_KEY }) });
+export const IdempotencyHeaders = z.object({ 'idempotency-key': utf8Header.optional().meta({ description: IDEMPOTENCY_KEY }) });
 /** Of a call that makes something, and may be repeated with its key: 201, then 200. */
 export const keyed = <Answer extends z.ZodType>(answer: Answer) => ({
   headers: IdempotencyHeaders,

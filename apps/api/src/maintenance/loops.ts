@@ -1,5 +1,11 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { REBUILD_SESSIONS_DEFAULT, RETENTION_KINDS, RETENTION_ROWS_DEFAULT, type RetentionKind } from '@runplane/contracts';
+import {
+  ERASURE_SESSIONS_DEFAULT,
+  REBUILD_SESSIONS_DEFAULT,
+  RETENTION_KINDS,
+  RETENTION_ROWS_DEFAULT,
+  type RetentionKind,
+} from '@runplane/contracts';
 import type { Db, Stream } from '@runplane/database';
 import { expireReservationsOnce, readyDueTasksOnce, settleAttemptsOnce, sweepQueueLeasesOnce } from '@runplane/queue';
 import {
@@ -7,6 +13,7 @@ import {
   collectStorageOnce,
   compactRunCountsOnce,
   dispatchOnce,
+  eraseDeletedOnce,
   failExhaustedIntentsOnce,
   failUnclaimedRunsOnce,
   foldSessionActivityOnce,
@@ -17,6 +24,7 @@ import {
   sweepCancelDeadlinesOnce,
   sweepLostRunnersOnce,
   type ArchiveSink,
+  type ErasureReport,
   type Launcher,
   type RetentionPlaces,
   type StorageCollector,
@@ -63,11 +71,28 @@ export function startLoops({ db, credentials, launcher, collector, retention = '
     every('expireReservations', 10_000, () => expireReservationsOnce(db)),
     every('compactRunCounts', 10_000, () => compactRunCountsOnce(db)),
     every('pruneReservations', 60_000, () => pruneReservationsOnce(db)),
+    eraser(db, onError),
     ...(retention === 'off' ? [] : RETENTION_KINDS.map((kind) => pruner(db, kind, retention.archive, onError))),
     rebuilder(db, owner, onError),
     every('flushLastUsed', 10_000, () => credentials.flushLastUsedOnce()),
     every('pruneRunTokens', 60_000, () => pruneRunTokensOnce(db)),
   ];
+}
+
+/** Erases deleted sessions; what must wait for its storage is passed over until all have been looked at. */
+function eraser(db: Db, onError: LoopsOf['onError']): Loop {
+  let after: ErasureReport['next'] = null;
+  return runEvery({
+    name: 'eraseDeleted',
+    intervalMs: 60_000,
+    fullPass: ERASURE_SESSIONS_DEFAULT,
+    pass: async (signal, beat) => {
+      const { changed, failed, next } = await eraseDeletedOnce(db, { after, signal, onAlive: beat });
+      after = next;
+      return { changed, failed };
+    },
+    onError,
+  });
 }
 
 /** Removes one kind of things by the age that tenants have set; what it could not, an archive that is missing included, shows as failed. */

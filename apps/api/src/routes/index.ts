@@ -14,6 +14,7 @@ import { sessionViewRoutes } from './session-views';
 import { sessionRoutes } from './sessions';
 import { slotRoutes } from './slots';
 import { storeRoutes } from './store';
+import { submissionRoutes } from './submissions';
 
 /** Adds one route. */
 export type Route = (app: App, deps: RouteDeps) => void;
@@ -25,6 +26,7 @@ const V1: readonly Route[] = [
   ...sessionRoutes,
   ...sessionLogRoutes,
   ...sessionViewRoutes,
+  ...submissionRoutes,
   ...runnerRoutes,
   ...jobRoutes,
   ...slotRoutes,

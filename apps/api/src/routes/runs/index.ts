@@ -2,6 +2,7 @@ import type { Route } from '..';
 import { cancelRunRoute } from './cancel-run';
 import { createRunRoute } from './create-run';
 import { createRunWithIdRoute } from './create-run-with-id';
+import { deleteRunRoute } from './delete-run';
 import { explainRunRoute } from './explain-run';
 import { getRunFacetsRoute } from './get-run-facets';
 import { getRunResultRoute } from './get-run-result';
@@ -18,5 +19,6 @@ export const runRoutes: readonly Route[] = [
   getRunResultRoute,
   explainRunRoute,
   cancelRunRoute,
+  deleteRunRoute,
   listCancelRequestsRoute,
 ];

@@ -1,6 +1,7 @@
 import type { Route } from '..';
 import { admitSteerRoute } from './admit-steer';
 import { admitTurnRoute } from './admit-turn';
+import { deleteSessionRoute } from './delete-session';
 import { explainSessionRoute } from './explain-session';
 import { cancelSessionRoute } from './cancel-session';
 import { getSessionRoute } from './get-session';
@@ -29,6 +30,7 @@ export const sessionRoutes: readonly Route[] = [
   listSessionTraceRoute,
   listSessionOutputRoute,
   cancelSessionRoute,
+  deleteSessionRoute,
   listSessionCancelRequestsRoute,
   upsertSessionRoute,
   getSessionSummaryRoute,

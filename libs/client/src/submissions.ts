@@ -1,0 +1,82 @@
+import {
+  type AcceptSubmission,
+  DeletedRun,
+  DeletedSession,
+  EndedSubmission,
+  type EndSubmission,
+  LIST_ROWS_MAX,
+  newId,
+  Submission,
+  SubmissionCounts,
+  SubmissionList,
+  SubmissionReceipt,
+} from '@runplane/contracts';
+import { callsOf } from './calls';
+import type { CallOptions, Transport } from './transport';
+
+type Page = CallOptions & { cursor?: string | undefined; limit?: number | undefined };
+
+const at = (sessionId: string, operationId: string): string =>
+  `/sessions/${encodeURIComponent(sessionId)}/submissions/${encodeURIComponent(operationId)}`;
+
+/** Calls about what is put before sessions, and about the end of sessions and runs. */
+export function submissionCalls(transport: Transport) {
+  const { call, get, post } = callsOf(transport);
+
+  const listSubmissions = (sessionId: string | undefined, { cursor, limit, ...o }: Page = {}): Promise<SubmissionList> =>
+    get(
+      sessionId === undefined ? '/submissions' : `/sessions/${encodeURIComponent(sessionId)}/submissions`,
+      SubmissionList,
+      { cursor, limit },
+      o,
+    );
+
+  return {
+    /** The operation id is made here unless given, so that a repeat after a lost answer gets the receipt of the first call. */
+    acceptSubmission: (
+      sessionId: string,
+      submission: AcceptSubmission,
+      { operationId = newId('op'), ...o }: CallOptions & { operationId?: string } = {},
+    ): Promise<SubmissionReceipt> =>
+      post(`/sessions/${encodeURIComponent(sessionId)}/submissions`, submission, SubmissionReceipt, o, operationId),
+
+    /** Unfinished ones: of a session in their order; without one, of all, the longest accepted first. */
+    listSubmissions,
+
+    async *iterateSubmissions(sessionId: string | undefined, o: CallOptions = {}): AsyncGenerator<Submission, void, undefined> {
+      for (let cursor: string | undefined; ;) {
+        const page = await listSubmissions(sessionId, { cursor, limit: LIST_ROWS_MAX, ...o });
+        yield* page.submissions;
+        if (page.cursor === null) return;
+        cursor = page.cursor;
+      }
+    },
+
+    countSubmissions: (sessionId: string, o?: CallOptions): Promise<SubmissionCounts> =>
+      get(`/sessions/${encodeURIComponent(sessionId)}/submission-counts`, SubmissionCounts, {}, o),
+
+    getSubmission: (sessionId: string, operationId: string, o?: CallOptions): Promise<Submission> =>
+      get(at(sessionId, operationId), Submission, {}, o),
+
+    getSubmissionReceipt: (sessionId: string, operationId: string, o?: CallOptions): Promise<SubmissionReceipt> =>
+      get(`${at(sessionId, operationId)}/receipt`, SubmissionReceipt, {}, o),
+
+    endSubmission: (sessionId: string, operationId: string, end: EndSubmission, o?: CallOptions): Promise<EndedSubmission> =>
+      post(`${at(sessionId, operationId)}/end`, end, EndedSubmission, o),
+
+    deleteSession: (sessionId: string, { reason, ...o }: CallOptions & { reason?: string } = {}): Promise<DeletedSession> =>
+      call(
+        {
+          method: 'DELETE',
+          path: `/sessions/${encodeURIComponent(sessionId)}`,
+          query: { reason },
+          answer: DeletedSession,
+          repeatable: true,
+        },
+        o,
+      ),
+
+    deleteRun: (runId: string, o?: CallOptions): Promise<DeletedRun> =>
+      call({ method: 'DELETE', path: `/runs/${encodeURIComponent(runId)}`, answer: DeletedRun, repeatable: true }, o),
+  };
+}
