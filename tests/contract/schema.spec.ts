@@ -1,4 +1,5 @@
 import * as contracts from '@runplane/contracts';
+import * as queue from '@runplane/queue';
 import * as runs from '@runplane/runs';
 import * as sessions from '@runplane/sessions';
 import { useDatabase } from '@runplane/database/testing';
@@ -50,8 +51,8 @@ const MACHINES = {
   session: [contracts.SESSION_STATES, contracts.SESSION_TRANSITIONS],
   submission: [contracts.SUBMISSION_STATES, contracts.SUBMISSION_TRANSITIONS],
   cancel: [contracts.CANCEL_STAGES, contracts.CANCEL_STAGE_TRANSITIONS],
-  // 'queue task': [contracts.QUEUE_TASK_STATES, contracts.QUEUE_TASK_TRANSITIONS],
-  // 'queue attempt': [contracts.QUEUE_ATTEMPT_STATES, contracts.QUEUE_ATTEMPT_TRANSITIONS],
+  'queue task': [contracts.QUEUE_TASK_STATES, contracts.QUEUE_TASK_TRANSITIONS],
+  'queue attempt': [contracts.QUEUE_ATTEMPT_STATES, contracts.QUEUE_ATTEMPT_TRANSITIONS],
 } as const;
 
 /** Parts of operations that the tables name where the state is really moved, and their files. */
@@ -79,7 +80,9 @@ describe.each(Object.entries(MACHINES))(
     });
 
     test('names operations that exist', () => {
-      const unknown = moves.flatMap(({ by }) => by).filter((name) => !(name in runs) && !(name in sessions) && !(name in INNER_OPERATIONS));
+      const unknown = moves
+        .flatMap(({ by }) => by)
+        .filter((name) => !(name in runs) && !(name in queue) && !(name in sessions) && !(name in INNER_OPERATIONS));
       expect(unknown).toEqual([]);
       for (const [name, file] of Object.entries(INNER_OPERATIONS))
         expect(readFileSync(path.join(root, file), 'utf8')).toContain(`export async function ${name}(`);

@@ -1,6 +1,7 @@
 import { readFileSync } from 'node:fs';
 import type pg from 'pg';
 import { findViolations, INVARIANTS_FILE, openClient, useDatabase } from '@runplane/database/testing';
+import { claimQueueTasks, createQueue, createQueueTask, markQueueTasksRead, settleQueueTask } from '@runplane/queue';
 import { appendRunEvents, createRuns, pruneRunEventsOnce, pruneRunsOnce } from '@runplane/runs';
 import { acceptSubmission, appendSessionEvents, createSessions } from '@runplane/sessions';
 import { aClaimedTurn, aTurn, makeTenants, message, TENANT } from '@runplane/runs/testing';
@@ -29,6 +30,9 @@ const world = {
   pruned: '',
   prunedCommand: '',
   gone: '',
+  heldTask: '',
+  doneTask: '',
+  failedTask: '',
 };
 let on: pg.Client;
 
@@ -47,6 +51,24 @@ async function makeRemoved(): Promise<void> {
   await later.close();
   expect(reports.map(({ changed }) => changed)).toEqual([1, 1]);
   Object.assign(world, { gone: ends[0]?.runId, pruned: ends[1]?.runId, prunedCommand: ends[1]?.commandId });
+}
+
+/** A task that is held in a lane with a limit, one that is completed, and one that failed and whose retry is reserved. */
+async function makeTasks(): Promise<void> {
+  const queue = createQueue(t.db);
+  const ids: string[] = [];
+  await queue.setLaneLimit({ tenantId, queue: 'held', lane: 'default', maxRunning: 5 });
+  for (const name of ['held', 'done', 'failed']) {
+    const { task } = await createQueueTask(t.db, { tenantId, task: { projectId: 'p1', queue: name, title: name, payload: {} } });
+    await claimQueueTasks(t.db, { tenantId, queue: name, owner: 'w' });
+    ids.push(task.id);
+  }
+  const [heldTask = '', doneTask = '', failedTask = ''] = ids;
+  await settleQueueTask(t.db, { tenantId, taskId: doneTask, epoch: 1, outcome: 'completed' });
+  await settleQueueTask(t.db, { tenantId, taskId: failedTask, epoch: 1, outcome: 'failed', failureKind: 'timeout' });
+  await queue.reserveQueueRetry({ tenantId, taskId: failedTask, idempotencyKey: 'k', reason: 'again' });
+  await markQueueTasksRead(t.db, { tenantId, readerId: 'ann', taskIds: [heldTask] });
+  Object.assign(world, { heldTask, doneTask, failedTask });
 }
 
 beforeAll(async () => {
@@ -102,6 +124,7 @@ beforeAll(async () => {
     await acceptSubmission(t.db, { tenantId, sessionId: 's-queue', operationId, submission: { kind: 'turn' } });
   await createSessions(t.db).endSubmission({ tenantId, sessionId: 's-queue', operationId: 'op-0', end: { state: 'completed' } });
   await runs.deleteSession({ tenantId, sessionId: 's-deleted' });
+  await makeTasks();
   on = await openClient(t.url);
 });
 afterAll(() => on.end());
@@ -505,6 +528,53 @@ const PLANTS: readonly Plant[] = [
     plant:
       query(`INSERT INTO runplane.session_tombstones (tenant_id, session_id, incarnation, last_sequence, copied_through, last_tx, deleted_at)
       SELECT tenant_id, session_id, incarnation, last_sequence, -1, last_tx, deleted_at FROM runplane.session_heads WHERE session_id = 's-deleted'`),
+  },
+  {
+    invariant: 'OWN-1',
+    says: /is running and names qa_\S+, active are none/,
+    plant: () => on.query(`UPDATE runplane.queue_attempts SET state = 'failed', terminal_at = now() WHERE task_id = $1`, [world.heldTask]),
+  },
+  {
+    invariant: 'OWN-1',
+    says: /is held by w2 under epoch 1, its attempt says w and 1/,
+    plant: () => on.query(`UPDATE runplane.queue_tasks SET owner = 'w2' WHERE id = $1`, [world.heldTask]),
+  },
+  {
+    invariant: 'OWN-1',
+    says: /counts 2 tasks that run, it has 1/,
+    plant: () => on.query(`UPDATE runplane.queue_lanes SET running = 2 WHERE queue = 'held' AND lane = 'default'`),
+  },
+  {
+    invariant: 'END-1',
+    says: /is completed and is counted among those that run/,
+    also: ['OWN-1'],
+    plant: () => on.query(`UPDATE runplane.queue_tasks SET places = 1 WHERE id = $1`, [world.doneTask]),
+  },
+  {
+    invariant: 'END-1',
+    says: /is blocked, its attempt qa_\S+ ended failed/,
+    plant: () => on.query(`UPDATE runplane.queue_tasks SET state = 'blocked' WHERE id = $1`, [world.failedTask]),
+  },
+  {
+    invariant: 'LOG-1',
+    says: /counts attempts up to 0, it has 0 up to -1 under 0 ids/,
+    also: ['END-1'],
+    plant: () => on.query(`DELETE FROM runplane.queue_attempts WHERE task_id = $1`, [world.doneTask]),
+  },
+  {
+    invariant: 'TEN-1',
+    says: /is at no queue task of its tenant/,
+    plant: () => on.query(`DELETE FROM runplane.queue_tasks WHERE id = $1`, [world.doneTask]),
+  },
+  {
+    invariant: 'VIEW-1',
+    says: /reader ann has read version 99 of queue task/,
+    plant: () => on.query(`UPDATE runplane.queue_task_read_cursors SET task_version = 99`),
+  },
+  {
+    invariant: 'FEED-1',
+    says: /no place in the list of changes/,
+    plant: () => on.query(`UPDATE runplane.queue_tasks SET changed_tx = 0 WHERE id = $1`, [world.doneTask]),
   },
 ];
 

@@ -344,3 +344,49 @@ FROM runplane.session_tombstones d
 CROSS JOIN LATERAL (
   SELECT 'head' AS what FROM runplane.session_heads l WHERE l.tenant_id = d.tenant_id AND l.session_id = d.session_id AND l.incarnation = d.incarnation
 ) x
+UNION ALL
+SELECT 'OWN-1', 'queue task ' || t.id || ' is ' || t.state || ' and names ' || coalesce(t.attempt_id, 'no attempt') || ', active are '
+  || coalesce(string_agg(a.attempt_id || ' (' || a.state || ')', ', '), 'none')
+FROM runplane.queue_tasks t
+LEFT JOIN runplane.queue_attempts a ON a.tenant_id = t.tenant_id AND a.task_id = t.id AND a.terminal_at IS NULL
+GROUP BY t.tenant_id, t.id, t.state, t.attempt_id
+HAVING CASE
+  WHEN t.state = 'running' THEN count(a.attempt_id) <> 1 OR bool_or(a.state = 'reserved') OR max(a.attempt_id) IS DISTINCT FROM t.attempt_id
+  WHEN t.state IN ('failed', 'blocked') THEN count(a.attempt_id) > 1 OR bool_or(a.state <> 'reserved')
+  ELSE count(a.attempt_id) > 0 END
+UNION ALL
+SELECT 'OWN-1', 'queue task ' || t.id || ' is held by ' || t.owner || ' under epoch ' || t.epoch || ', its attempt says ' || coalesce(a.owner, 'nobody') || ' and '
+  || coalesce(a.epoch::text, 'none')
+FROM runplane.queue_tasks t
+LEFT JOIN runplane.queue_attempts a ON a.tenant_id = t.tenant_id AND a.task_id = t.id AND a.retry_index = t.last_retry_index
+WHERE t.owner IS NOT NULL AND (a.owner, a.epoch) IS DISTINCT FROM (t.owner, t.epoch)
+UNION ALL
+SELECT 'OWN-1', 'lane ' || l.lane || ' of queue ' || l.queue || ' counts ' || l.running || ' tasks that run, it has ' || count(t.id)
+FROM runplane.queue_lanes l
+LEFT JOIN runplane.queue_tasks t ON t.tenant_id = l.tenant_id AND t.queue = l.queue
+  AND CASE l.lane WHEN '' THEN t.places & 2 ELSE CASE WHEN t.lane = l.lane THEN t.places & 1 ELSE 0 END END > 0
+GROUP BY l.tenant_id, l.queue, l.lane, l.running HAVING count(t.id) <> l.running
+UNION ALL
+SELECT 'END-1', 'queue task ' || t.id || ' is ' || t.state || ' and is counted among those that run'
+FROM runplane.queue_tasks t WHERE t.places <> 0 AND t.state <> 'running'
+UNION ALL
+SELECT 'END-1', 'queue task ' || t.id || ' is ' || t.state || ', its attempt ' || t.attempt_id || ' ended ' || coalesce(a.state::text, 'nowhere')
+FROM runplane.queue_tasks t
+LEFT JOIN runplane.queue_attempts a ON a.tenant_id = t.tenant_id AND a.task_id = t.id AND a.attempt_id = t.attempt_id
+WHERE t.state IN ('completed', 'failed', 'blocked') AND a.state::text IS DISTINCT FROM t.state::text
+UNION ALL
+SELECT 'LOG-1', 'queue task ' || t.id || ' counts attempts up to ' || t.last_retry_index || ', it has ' || count(a.attempt_id) || ' up to ' || coalesce(max(a.retry_index), -1)
+  || ' under ' || count(DISTINCT a.attempt_id) || ' ids'
+FROM runplane.queue_tasks t LEFT JOIN runplane.queue_attempts a ON a.tenant_id = t.tenant_id AND a.task_id = t.id
+GROUP BY t.tenant_id, t.id, t.last_retry_index
+HAVING (count(a.attempt_id), coalesce(max(a.retry_index), -1), count(DISTINCT a.attempt_id)) IS DISTINCT FROM
+  (t.last_retry_index + 1::bigint, t.last_retry_index, t.last_retry_index + 1::bigint)
+UNION ALL
+SELECT 'TEN-1', 'attempt ' || a.attempt_id || ' is at no queue task of its tenant'
+FROM runplane.queue_attempts a WHERE NOT EXISTS (SELECT FROM runplane.queue_tasks t WHERE t.tenant_id = a.tenant_id AND t.id = a.task_id)
+UNION ALL
+SELECT 'VIEW-1', 'reader ' || c.reader_id || ' has read version ' || c.task_version || ' of queue task ' || t.id || ', which is at ' || t.version
+FROM runplane.queue_task_read_cursors c JOIN runplane.queue_tasks t ON t.tenant_id = c.tenant_id AND t.id = c.task_id WHERE c.task_version > t.version
+UNION ALL
+SELECT 'FEED-1', 'queue task ' || t.id || ' has version ' || t.version || ' and no place in the list of changes'
+FROM runplane.queue_tasks t WHERE t.changed_tx <= 0
