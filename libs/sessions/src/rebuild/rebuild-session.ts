@@ -122,7 +122,8 @@ async function giveBack(work: Work, error: unknown, signal: AbortSignal | undefi
 const CATCH_UPS_MAX = 5;
 /** What the transaction that holds the head folds at most, where it is not the last try. */
 const PAGES_UNDER_LOCK = 2;
-const SWITCH_TIMEOUT_MS = 60_000;
+/** No statement of it takes long, but there are the more of them the longer the log. */
+const SWITCH_TIMEOUT_MS = 600_000;
 
 /** By which rules this handle folds: the built-in views by their version, a team's by theirs. What follows is the life of the session. */
 export function rulesOf(db: Db): string {
@@ -241,7 +242,8 @@ async function foldAndSwitch(
     progress = await foldNext(tx, work, progress, log);
   }
   const { claim, db } = work;
-  const rows = await switchViews(tx, claim, [SUBAGENT_KEY, ...db.options.projections.map(({ key }) => key)]);
+  const viewKeys = [SUBAGENT_KEY, ...db.options.projections.map(({ key }) => key)];
+  const rows = await switchViews(tx, claim, { viewKeys, lastSequence: log.lastSequence });
   const { open: openSubmissions, openTurns: openTurnSubmissions } = await countOpenSubmissions(tx, claim);
   const head = { ...EMPTY_HEAD, ...progress.folded, openSubmissions, openTurnSubmissions };
   const columns = await writeFoldedHead(tx, log, { head, viewsVersion: VIEWS_VERSION });

@@ -19,6 +19,8 @@ interface ViewTable {
   readonly key: readonly string[];
   /** What else the log says. */
   readonly columns: readonly string[];
+  /** The event by which a row is found in parts of a long log. */
+  readonly place: string;
   /** Columns that no event tells, with what the live row has of them; a row that is not there has the column's default. */
   readonly kept?: Readonly<Record<string, string>>;
   /** Live rows that the log does not speak of: they stay as they are. */
@@ -27,20 +29,27 @@ interface ViewTable {
 
 /** Every table of views of a session's log. Its columns are all of the table's, by test. */
 export const VIEW_TABLES: readonly ViewTable[] = [
-  { table: 'channel_bindings', key: ['address'], columns: ['sequence', 'data'] },
-  { table: 'channel_inbounds', key: ['address', 'message_id'], columns: ['sequence', 'data', 'created_at'] },
-  { table: 'channel_routes', key: ['turn_id'], columns: ['sequence', 'source', 'ended_at'] },
+  { table: 'channel_bindings', key: ['address'], place: 'sequence', columns: ['sequence', 'data'] },
+  { table: 'channel_inbounds', key: ['address', 'message_id'], place: 'sequence', columns: ['sequence', 'data', 'created_at'] },
+  { table: 'channel_routes', key: ['turn_id'], place: 'sequence', columns: ['sequence', 'source', 'ended_at'] },
   {
     table: 'channel_deliveries',
     key: ['delivery_id'],
+    place: 'completed_sequence',
     columns: ['state', 'data', 'error', 'queued_sequence', 'completed_sequence', 'updated_at'],
   },
-  { table: 'context_windows', key: ['window_id'], columns: ['previous_window_id', 'started_sequence', 'event_sequence', 'trigger'] },
-  { table: 'context_notes', key: ['path'], columns: ['content', 'updated_sequence'] },
-  { table: 'context_history', key: ['sequence'], columns: ['window_id', 'role', 'tool_name', 'content'] },
+  {
+    table: 'context_windows',
+    key: ['window_id'],
+    place: 'event_sequence',
+    columns: ['previous_window_id', 'started_sequence', 'event_sequence', 'trigger'],
+  },
+  { table: 'context_notes', key: ['path'], place: 'updated_sequence', columns: ['content', 'updated_sequence'] },
+  { table: 'context_history', key: ['sequence'], place: 'sequence', columns: ['window_id', 'role', 'tool_name', 'content'] },
   {
     table: 'approvals',
     key: ['approval_id'],
+    place: 'requested_sequence',
     columns: [
       ...['state', 'revision', 'turn_id', 'step_id', 'tool_call_id', 'operation_id', 'tool_name', 'arguments_summary', 'arguments_digest'],
       ...['reason', 'content_hash', 'run_id', 'command_id', 'actor', 'resolution_reason', 'created_at', 'expires_at', 'resolved_at'],
@@ -50,6 +59,7 @@ export const VIEW_TABLES: readonly ViewTable[] = [
   {
     table: 'input_requests',
     key: ['request_id'],
+    place: 'requested_sequence',
     columns: [
       ...['state', 'revision', 'turn_id', 'prompt', 'input_schema', 'content_hash', 'run_id', 'command_id', 'value', 'actor'],
       ...['resolution_reason', 'created_at', 'expires_at', 'resolved_at', 'requested_sequence', 'resolved_sequence'],
@@ -58,6 +68,7 @@ export const VIEW_TABLES: readonly ViewTable[] = [
   {
     table: 'submissions',
     key: ['operation_id'],
+    place: 'accepted_sequence',
     columns: [
       ...['submission_id', 'kind', 'state', 'payload', 'source', 'content_hash', 'hash_version', 'expected_revision', 'accepted_sequence'],
       ...['place', 'last_error', 'from_event', 'created_at', 'ended_at', 'ended_sequence'],
@@ -66,10 +77,15 @@ export const VIEW_TABLES: readonly ViewTable[] = [
     kept: { attempts: 'o.attempts', claim_epoch: 'o.claim_epoch' },
     foreign: 'NOT from_event',
   },
-  { table: 'session_views', key: ['key'], columns: ['version', 'sequence', 'applied_sequence', 'stale_reason', 'value'] },
+  {
+    table: 'session_views',
+    key: ['key'],
+    place: 'sequence',
+    columns: ['version', 'sequence', 'applied_sequence', 'stale_reason', 'value'],
+  },
 ];
 
-const counted = z.object({ removed: column.int, written: column.int });
+const counted = z.object({ changed: column.int });
 const done = z.object({ done: column.int });
 
 const names = (columns: readonly string[], of = ''): Sql => rawSql(columns.map((name) => `${of}"${name}"`).join(', '));
@@ -78,17 +94,48 @@ const contentOf = ({ columns, kept = {} }: ViewTable): string[] => [...columns, 
 /** json has no equality; as text every value has one, and it is exact. */
 const asText = (columns: readonly string[], of: string): Sql => rawSql(columns.map((name) => `${of}."${name}"::text`).join(', '));
 
+/** Events whose rows one statement of a switch looks at: some seconds at most, far below what a statement may take. */
+const SWITCH_EVENTS = 50_000;
+
+/** A part of a log, by sequences; without a bound it is open. */
+interface Part {
+  readonly from: number | undefined;
+  readonly to: number | undefined;
+}
+
+function partsOf(lastSequence: number): Part[] {
+  const parts = Math.max(1, Math.ceil((lastSequence + 1) / SWITCH_EVENTS));
+  return Array.from({ length: parts }, (_, n) => ({
+    from: n === 0 ? undefined : n * SWITCH_EVENTS,
+    to: n === parts - 1 ? undefined : (n + 1) * SWITCH_EVENTS,
+  }));
+}
+
 /**
  * Puts the rows that were built in the place of the live ones; rows that are equal are not touched. Of `session_views` only the keys named are
  * replaced: others belong to programs with other projections. Returns how many rows were removed or written.
  *
  * The session's head must be locked: nobody else writes its views then.
  */
-export async function switchViews(tx: Tx, key: SessionKey, viewKeys: readonly string[]): Promise<number> {
+export async function switchViews(
+  tx: Tx,
+  key: SessionKey,
+  { viewKeys, lastSequence }: { viewKeys: readonly string[]; lastSequence: number },
+): Promise<number> {
   await adoptKept(tx, key);
-  const removed = await oneRow(tx, counted, removeOther(key, viewKeys));
-  const written = await oneRow(tx, counted, writeMissing(key, viewKeys));
-  return removed.removed + written.written;
+  let changed = 0;
+  for (const statement of [removeOther, writeMissing])
+    for (const part of partsOf(lastSequence)) changed += (await oneRow(tx, counted, statement(key, viewKeys, part))).changed;
+  return changed;
+}
+
+/** Rows of a part of the log; one that names no event is in the first. */
+function within({ place }: ViewTable, { from, to }: Part, of: string): Sql {
+  const at = rawSql(`${of}."${place}"`);
+  if (from === undefined) return to === undefined ? emptySql : sql`AND (${at} < ${String(to)}::bigint OR ${at} IS NULL)`;
+  return to === undefined
+    ? sql`AND ${at} >= ${String(from)}::bigint`
+    : sql`AND ${at} >= ${String(from)}::bigint AND ${at} < ${String(to)}::bigint`;
 }
 
 /** What no event tells is taken over from the live rows, so that rows compare as a whole. */
@@ -119,11 +166,11 @@ function spokenOf(view: ViewTable, viewKeys: readonly string[], of: string): Sql
   return view.foreign === undefined ? emptySql : sql`AND NOT (${rawSql(view.foreign)})`;
 }
 
-function removeOther({ tenantId, sessionId }: SessionKey, viewKeys: readonly string[]): Sql {
+function removeOther({ tenantId, sessionId }: SessionKey, viewKeys: readonly string[], part: Part): Sql {
   const parts = VIEW_TABLES.map(
     (view) => sql`${rawSql(`removed_${view.table}`)} AS (
       DELETE FROM ${tableOf(view)} o
-      WHERE o.tenant_id = ${tenantId}::text AND o.session_id = ${sessionId}::text ${spokenOf(view, viewKeys, 'o')}
+      WHERE o.tenant_id = ${tenantId}::text AND o.session_id = ${sessionId}::text ${spokenOf(view, viewKeys, 'o')} ${within(view, part, 'o')}
         AND NOT EXISTS (
           SELECT FROM ${tableOf(view)} s
           WHERE s.tenant_id = ${shadowOf(tenantId)}::text AND s.session_id = ${sessionId}::text AND ${sameKey(view)}
@@ -132,10 +179,10 @@ function removeOther({ tenantId, sessionId }: SessionKey, viewKeys: readonly str
       RETURNING 1)`,
   );
   const sum = rawSql(VIEW_TABLES.map(({ table }) => `(SELECT count(*) FROM removed_${table})`).join(' + '));
-  return sql`WITH ${joinSql(parts)} SELECT (${sum})::int AS "removed", 0 AS "written"`;
+  return sql`WITH ${joinSql(parts)} SELECT (${sum})::int AS "changed"`;
 }
 
-function writeMissing({ tenantId, sessionId }: SessionKey, viewKeys: readonly string[]): Sql {
+function writeMissing({ tenantId, sessionId }: SessionKey, viewKeys: readonly string[], part: Part): Sql {
   const parts = VIEW_TABLES.map((view) => {
     const columns = [...view.key, ...contentOf(view)];
     return sql`${rawSql(`written_${view.table}`)} AS (
@@ -143,12 +190,12 @@ function writeMissing({ tenantId, sessionId }: SessionKey, viewKeys: readonly st
       SELECT ${tenantId}::text, session_id, ${names(columns, 's.')} FROM ${tableOf(view)} s
       WHERE s.tenant_id = ${shadowOf(tenantId)}::text AND s.session_id = ${sessionId}::text ${
         view.table === 'session_views' ? spokenOf(view, viewKeys, 's') : emptySql
-      }
+      } ${within(view, part, 's')}
         AND NOT EXISTS (SELECT FROM ${tableOf(view)} o WHERE o.tenant_id = ${tenantId}::text AND o.session_id = ${sessionId}::text AND ${sameKey(view)})
       RETURNING 1)`;
   });
   const sum = rawSql(VIEW_TABLES.map(({ table }) => `(SELECT count(*) FROM written_${table})`).join(' + '));
-  return sql`WITH ${joinSql(parts)} SELECT 0 AS "removed", (${sum})::int AS "written"`;
+  return sql`WITH ${joinSql(parts)} SELECT (${sum})::int AS "changed"`;
 }
 
 const cleared = z.object({ cleared: column.int });
