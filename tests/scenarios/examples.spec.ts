@@ -4,6 +4,8 @@ import { openClient } from '@runplane/database/testing';
 import { placeOrder } from '@runplane/examples/embed';
 import { ask } from '@runplane/examples/follow-run';
 import { countWords } from '@runplane/examples/runner';
+import { cleanUp } from '@runplane/examples/session-worker';
+import { createSessions, listPendingApprovals, readSessionEvents, readSnapshot } from '@runplane/sessions';
 import { useApi } from '../support/test-api';
 import { until } from '../support/until';
 
@@ -28,6 +30,41 @@ describe('examples/embed', () => {
     await expect(placeOrder(shop, api.db, { id: '2', wish: 'a blue one' })).rejects.toMatchObject({ code: '23514' });
     expect(await runsOf('2')).toEqual([]);
     await shop.end();
+  });
+});
+
+describe('examples/session-worker', () => {
+  it.each([
+    ['approved', ['a/b'], ['tool/call', 'tool/result', 'step/end', 'turn/end']],
+    ['rejected', [], ['tool/result', 'step/end', 'turn/end']],
+  ] as const)('asks before it acts: %s', async (resolution, removed, after) => {
+    await ensureTenant(api.db.sql, 'shop');
+    const session = { tenantId: 'shop', sessionId: `cleaner-${resolution}` };
+    await createSessions(api.db).createSession({ tenantId: 'shop', header: { id: session.sessionId } });
+
+    const gone: string[] = [];
+    const working = cleanUp(api.db, { ...session, turnId: 't1', folder: 'a/b' }, async (path) => void gone.push(path));
+    const asked = await until('it asks', async () => (await listPendingApprovals(api.db, session)).approvals[0]);
+    expect(asked).toMatchObject({ toolName: 'remove_folder', argumentsSummary: { folder: 'a/b' }, outcome: 'pending' });
+    const { approvalId, revision } = asked;
+    await createSessions(api.db).resolveApproval({ ...session, approvalId, resolution, revision, actor: { type: 'user', id: 'ada' } });
+
+    expect(await working).toBe(resolution);
+    expect(gone).toEqual(removed);
+    const { events } = await readSessionEvents(api.db, session);
+    expect(events.map(({ type }) => type)).toEqual([
+      'turn/start',
+      'step/start',
+      'assistant/message',
+      'approval/requested',
+      'approval/resolved',
+      ...after,
+    ]);
+    expect((await readSnapshot(api.db, session)).snapshot).toMatchObject({
+      activeTurnId: null,
+      driverState: 'idle',
+      pendingApprovalIds: [],
+    });
   });
 });
 
