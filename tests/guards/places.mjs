@@ -14,7 +14,7 @@ export const feed = (name) => ({ file: 'libs/outbox/src/read-feed.int.spec.ts', 
 export const retention = (name) => ({ file: `${RUNS}/retention.int.spec.ts`, name });
 export const claims = (name) => ({ file: 'libs/database/src/claims.int.spec.ts', name });
 export const schema = (name) => ({ file: 'tests/contract/schema.spec.ts', name });
-export const kubernetes = (name) => ({ file: 'tests/scenarios/kubernetes.spec.ts', name });
+export const kubernetes = (name) => ({ file: 'tests/scenarios/kubernetes-launcher.spec.ts', name });
 export const reconciliation = (name) => ({ file: `${RUNS}/reconcile-runner-jobs.int.spec.ts`, name });
 export const lists = (name) => ({ file: `${RUNS}/list-runs.int.spec.ts`, name });
 export const eventPages = (name) => ({ file: `${RUNS}/event-pages.int.spec.ts`, name });

@@ -15,7 +15,7 @@ import {
 } from './index';
 import { aRunner, aTurn, makeTenants, newRun, story, TENANT } from './testing';
 
-// What reconciliation makes of what a launcher says. The launchers themselves: process-launcher.spec.ts, tests/scenarios/kubernetes.spec.ts.
+// What reconciliation makes of what a launcher says. The launchers themselves: process-launcher.spec.ts, tests/scenarios/kubernetes-launcher.spec.ts.
 
 const errors: string[] = [];
 const store = useDatabase({ db: { onError: (error, where) => errors.push(`${where}: ${error.message}`) } });
