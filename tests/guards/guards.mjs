@@ -7,6 +7,7 @@ import { launchersGuards } from './areas/launchers.mjs';
 import { locksGuards } from './areas/locks.mjs';
 import { readingGuards } from './areas/reading.mjs';
 import { retentionGuards } from './areas/retention.mjs';
+import { sessionLogGuards } from './areas/session-log.mjs';
 import { sessionsGuards } from './areas/sessions.mjs';
 import { sharedStatementsGuards } from './areas/shared-statements.mjs';
 import { statesGuards } from './areas/states.mjs';
@@ -18,6 +19,7 @@ export const GUARDS = [
   ...locksGuards,
   ...readingGuards,
   ...retentionGuards,
+  ...sessionLogGuards,
   ...sessionsGuards,
   ...sharedStatementsGuards,
   ...statesGuards,

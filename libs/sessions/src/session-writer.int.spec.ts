@@ -2,6 +2,7 @@ import { ensureTenant, sql } from '@runplane/database';
 import { useDatabase } from '@runplane/database/testing';
 import { appendSessionEvents } from './append-session-events';
 import { acquireSessionLease, revokeSessionLease } from './session-lease';
+import { readSessionEvents } from './read-session-events';
 import { openSessionWriter } from './session-writer';
 import { createSessions } from './sessions';
 
@@ -58,6 +59,16 @@ test('a writer whose lease is taken stops, and says so', async () => {
   expect(writer.signal.aborted).toBe(true);
   await expect(writer.append([said('a')])).rejects.toMatchObject({ code: 'session_lease_lost' });
   expect(lost).toEqual(['other']);
+  await writer.close();
+});
+
+test('a writer whose lease is taken by another stops, also where nothing was appended since', async () => {
+  const writer = await aWriter('w7');
+  await writer.append([said('a')]);
+  await revokeSessionLease(t.db, key('w7'));
+  await acquireSessionLease(t.db, { ...key('w7'), owner: 'next' });
+  await expect(writer.append([said('b')])).rejects.toMatchObject({ code: 'session_lease_lost', data: { reason: 'other' } });
+  expect((await readSessionEvents(t.db, key('w7'))).lastSequence).toBe(0);
   await writer.close();
 });
 

@@ -12,14 +12,14 @@ export const sessionsGuards = [
   {
     name: 'changes of sessions stay below the horizon',
     file: `${SESSIONS}/session-list.sql.ts`,
-    text: 'AND s.changed_tx < (SELECT horizon FROM h) ${range}',
-    replacement: '${range}',
+    text: 'AND s.changed_tx < (SELECT horizon FROM h) AND NOT s.copying ${range}',
+    replacement: 'AND NOT s.copying ${range}',
     test: races('session-changes', 'shows a change that was numbered first and committed last'),
   },
   {
     name: 'a session made by hand keeps its boundary',
-    file: `${SESSIONS}/upsert-session.ts`,
-    text: 'assertBoundary(stored, wanted);',
+    file: `${SESSIONS}/session.ts`,
+    text: 'assertBoundary(session, { projectId, backendProfile });',
     replacement: '',
     test: sessionControl('keeps its boundary'),
   },
@@ -96,8 +96,8 @@ export const sessionsGuards = [
   {
     name: 'no run is made while storage is being deleted',
     file: `${RUNS}/create-run.ts`,
-    text: 'assertStorageFree(await requireLockedSession(tx, tenantId, session.sessionId))',
-    replacement: 'await requireLockedSession(tx, tenantId, session.sessionId)',
+    text: 'assertStorageFree(locked);',
+    replacement: '',
     test: storage('no run starts in a session while its storage is being deleted'),
   },
   {

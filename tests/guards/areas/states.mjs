@@ -188,7 +188,7 @@ export const statesGuards = [
   {
     name: 'a session belongs to one project and profile',
     file: `${RUNS}/admit-turn.ts`,
-    text: 'assertBoundary(session, wanted.run);',
+    text: 'await adoptBoundary(tx, session, wanted.run);',
     replacement: '',
     test: runLife('repeated with its key is answered with what the first call made'),
   },

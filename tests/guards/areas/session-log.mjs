@@ -1,0 +1,126 @@
+// The log of a session: appends, the lease and its fence, reads.
+import { SESSIONS, races, readingOfLog, sessionAppends, sessionWriter, sessionLogHttp } from '../places.mjs';
+
+const statement = `${SESSIONS}/append-statement.sql.ts`;
+
+export const sessionLogGuards = [
+  {
+    name: 'an append is right at the sequence that it was decided on',
+    file: statement,
+    text: 'SELECT x.*, x.last_sequence = ${String(guard.lastSequence)}::bigint ${fence}',
+    replacement: 'SELECT x.*, ${String(guard.lastSequence)}::bigint IS NOT NULL ${fence}',
+    test: sessionAppends('twenty appends at once'),
+  },
+  {
+    name: 'a fenced append looks at the epoch under the lock',
+    file: statement,
+    text: 'sql`AND x.lease_epoch = ${guard.epoch}::int AND x.lease_expires_at > x.now`',
+    replacement: 'sql`AND ${guard.epoch}::int IS NOT NULL AND x.lease_expires_at > x.now`',
+    test: sessionWriter('a writer whose lease is taken by another stops'),
+  },
+  {
+    name: 'a fenced append judges the end of the lease after the wait',
+    file: statement,
+    text: 'AND x.lease_expires_at > x.now`',
+    replacement: '`',
+    test: races('session-log', 'a lease that ends while an append waits'),
+  },
+  {
+    name: 'an append judges the lease that it has read',
+    file: `${SESSIONS}/append-events.ts`,
+    text: 'if (epoch !== null) assertFence(head, epoch);',
+    replacement: '',
+    test: races('session-log', 'is refused by everything that names its epoch'),
+  },
+  {
+    name: 'an expected sequence is looked at',
+    file: `${SESSIONS}/append-events.ts`,
+    text: 'assertSequence(head, wanted.sequence);',
+    replacement: '',
+    test: races('session-log', 'with the same expected sequence'),
+  },
+  {
+    name: 'a known append id is answered before anything else',
+    file: `${SESSIONS}/append-events.ts`,
+    text: 'if (appendedAt !== null && appendId !== undefined) {',
+    replacement: 'if (appendedAt !== null && appendId === undefined) {',
+    test: sessionAppends('an append id gives the first answer again'),
+  },
+  {
+    name: 'a known append id does not stand for other events',
+    file: `${SESSIONS}/append-replay.ts`,
+    text: 'if (stored.length !== events.length || !stored.every((row, i) => says(row, events[i]))) {',
+    replacement: 'if (stored.length === 0) {',
+    test: sessionAppends('an append id gives the first answer again'),
+  },
+  {
+    name: 'without a lease only some types come in',
+    file: `${SESSIONS}/append-session-events.ts`,
+    text: 'await assertMayAppend(executorOf(at), { tenantId, sessionId }, events, epoch);',
+    replacement: 'void assertMayAppend; void executorOf;',
+    test: sessionAppends('without a lease only some types come in'),
+  },
+  {
+    name: 'a time far off the database is refused',
+    file: `${SESSIONS}/append-events.ts`,
+    text: 'assertClock(placed, head.now);',
+    replacement: 'void assertClock;',
+    test: sessionAppends('a time far off the database is refused'),
+  },
+  {
+    name: 'a live lease is not given to another',
+    file: `${SESSIONS}/session-lease.sql.ts`,
+    text: '(NOT j.live OR j.lease_owner = ${owner}::text) AS granted',
+    replacement: '(true OR j.lease_owner = ${owner}::text) AS granted',
+    test: races('session-log', 'goes to one of two who ask for it at once'),
+  },
+  {
+    name: 'a grant moves the epoch',
+    file: `${SESSIONS}/session-lease.sql.ts`,
+    text: 'lease_epoch = t.lease_epoch + (NOT j.live)::int',
+    replacement: 'lease_epoch = greatest(t.lease_epoch, 1)',
+    test: sessionAppends('a lease goes from hand to hand with a growing epoch'),
+  },
+  {
+    name: 'a lease that is taken away moves the epoch',
+    file: `${SESSIONS}/session-lease.sql.ts`,
+    text: 'lease_epoch = lease_epoch + (lease_owner IS NOT NULL)::int',
+    replacement: 'lease_epoch = lease_epoch',
+    test: sessionAppends('a lease goes from hand to hand with a growing epoch'),
+  },
+  {
+    name: 'a renewal never revives a lease',
+    file: `${SESSIONS}/session-lease.sql.ts`,
+    text: 'j.live AND j.lease_owner = ${owner}::text AND j.lease_epoch = ${epoch}::int AS granted',
+    replacement: 'j.lease_owner = ${owner}::text AND j.lease_epoch = ${epoch}::int AS granted',
+    test: races('session-log', 'a lease that ends while an append waits'),
+  },
+  {
+    name: 'a writer stops at its own deadline',
+    file: `${SESSIONS}/session-writer.ts`,
+    text: 'else this.#lose(this.#endedLease());',
+    replacement: '',
+    test: sessionWriter('a writer that cannot renew stops at its own deadline'),
+  },
+  {
+    name: 'a load notices a hole',
+    file: `${SESSIONS}/read-session-events.ts`,
+    text: 'if (row.sequence !== next) throw brokenLog(key, next, row.sequence);',
+    replacement: '',
+    test: readingOfLog('a log with a hole does not load'),
+  },
+  {
+    name: 'a page of a log looks at the tenant',
+    file: `${SESSIONS}/session-event.sql.ts`,
+    text: 'export const logOf = ({ tenantId, sessionId }: SessionKey): Sql => sql`tenant_id = ${tenantId}::text',
+    replacement: 'export const logOf = ({ tenantId, sessionId }: SessionKey): Sql => sql`${tenantId}::text IS NOT NULL',
+    test: readingOfLog('an unknown session, and one of another tenant, is not found'),
+  },
+  {
+    name: 'who sends a decision must be allowed to decide',
+    file: 'apps/api/src/routes/session-log/append-session-events.ts',
+    text: "if (body.events.some(({ type }) => DECISIONS.has(type))) requireScope(credential, ['approvals:resolve']);",
+    replacement: 'void requireScope; void DECISIONS;',
+    test: sessionLogHttp('resolutions need the right to decide'),
+  },
+];
