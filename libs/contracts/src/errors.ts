@@ -128,7 +128,7 @@ export class ApiKeyNotFound extends DomainError<'api_key_not_found', { keyId: st
 }
 
 /** The session has no note at this path. */
-export class NoteNotFound extends DomainError<'note_not_found', { sessionId: string; path: string }> {
+export class NoteNotFound extends DomainError<'note_not_found', { sessionId: string }> {
   readonly code = 'note_not_found';
 }
 

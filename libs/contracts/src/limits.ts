@@ -117,6 +117,10 @@ export const SESSION_EVENT_TYPE_CHARS_MAX = 96;
 export const APPROVAL_TIMEOUT_SECONDS_MAX = 3_155_760_000;
 /** Of the JSON array of channel, account and conversation, which is part of keys and cursors. */
 export const CHANNEL_ADDRESS_BYTES_MAX = 1000;
+/** How long a message that came in, and a delivery that has ended, are kept as rows: a repeat of an older message is a new one. */
+export const CHANNEL_ROW_KEPT_MS = 30 * 86_400_000;
+/** How long the route of a turn is kept after its end, for an answer that is late. */
+export const CHANNEL_ROUTE_KEPT_MS = 86_400_000;
 /** A note's path is part of a key: what an index of PostgreSQL takes beside tenant and session. */
 export const NOTE_PATH_BYTES_MAX = 1024;
 /** A note that grows by appending is bounded: it is read whole. */

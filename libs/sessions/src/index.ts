@@ -104,4 +104,5 @@ export { upsertSession } from './upsert-session';
 export { getContextNote, listContextHistory, listContextNotes, listContextWindows, searchContextHistory } from './views/context-views';
 export { listChannelBindings, listChannelDeliveries } from './views/list-channel';
 export { listProjections, listSessionProjections } from './views/list-projections';
+export { pruneChannelsOnce, type PrunedChannels } from './views/prune-channels-once';
 export { listRecoveryCandidates, readSnapshot } from './views/read-snapshot';

@@ -29,7 +29,7 @@ import {
   type RetentionPlaces,
   type StorageCollector,
 } from '@runplane/runs';
-import { getRebuildStatus, rebuildStaleOnce, type StalePlaces } from '@runplane/sessions';
+import { getRebuildStatus, pruneChannelsOnce, rebuildStaleOnce, type StalePlaces } from '@runplane/sessions';
 import { pruneRunTokensOnce } from '../access/api-keys';
 import type { Credentials } from '../access/credentials';
 import { runEvery, type Loop } from './run-every';
@@ -73,6 +73,7 @@ export function startLoops({ db, credentials, launcher, collector, retention = '
     every('pruneReservations', 60_000, () => pruneReservationsOnce(db)),
     eraser(db, onError),
     ...(retention === 'off' ? [] : RETENTION_KINDS.map((kind) => pruner(db, kind, retention.archive, onError))),
+    ...(retention === 'off' ? [] : [every('pruneChannels', 60_000, () => pruneChannelsOnce(db))]),
     rebuilder(db, owner, onError),
     every('flushLastUsed', 10_000, () => credentials.flushLastUsedOnce()),
     every('pruneRunTokens', 60_000, () => pruneRunTokensOnce(db)),

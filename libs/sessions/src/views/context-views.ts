@@ -59,7 +59,7 @@ export async function getContextNote(at: At, { tenantId, sessionId, path }: Sess
   const on = executorOf(at);
   await requireOpenLog(on, key);
   const note = await findNote(on, key, named);
-  if (note === undefined) throw new NoteNotFound(`Session ${sessionId} has no note at this path.`, { sessionId, path: named });
+  if (note === undefined) throw new NoteNotFound(`Session ${sessionId} has no note at this path.`, { sessionId });
   return note;
 }
 

@@ -14,6 +14,7 @@ import {
   listProjections,
   listRecoveryCandidates,
   listSessionProjections,
+  pruneChannelsOnce,
   readSnapshot,
   rebuildSession,
   searchContextHistory,
@@ -152,6 +153,38 @@ test('channels are read as lists, and as the one document they once were', async
   );
 });
 
+test('what is over in a channel is removed after its time, and the log keeps it', async () => {
+  const prune = async (): Promise<void> => {
+    while ((await pruneChannelsOnce(t.db, { keptMs: 0, routeKeptMs: 0 })).changed > 0);
+  };
+  await prune(); // of other tests
+  const epoch = await session('old', [
+    event('channel/inbound', { ...here, message_id: 1 }),
+    event('channel/inbound', { ...here, message_id: 2 }),
+    event('channel/delivery/queued', { delivery_id: 'open' }),
+    event('channel/delivery/succeeded', { delivery_id: 'done' }),
+    event('input/enqueued', { input_id: 'i', message_source: here }, 't1'),
+    event('input/enqueued', { input_id: 'j', message_source: here }, 't2'),
+    event('turn/end', {}, 't1'),
+  ]);
+  const stateOfOld = async () => (await listSessionProjections(t.db, key('old'))).projections[0]?.value;
+  expect(await pruneChannelsOnce(t.db)).toMatchObject({ changed: 0 });
+  await pruneChannelsOnce(t.db, { keptMs: 0, routeKeptMs: 0, limit: 1 });
+  expect(Object.keys((await stateOfOld())?.['inbounds'] as object)).toHaveLength(1);
+  await prune();
+  expect(await stateOfOld()).toEqual({
+    bindings: {},
+    inbounds: {},
+    turn_routes: { t2: here },
+    pending_deliveries: { open: { delivery_id: 'open' } },
+    completed_deliveries: [],
+  });
+  const again = event('channel/inbound', { ...here, message_id: 1 });
+  expect(await appendSessionEvents(t.db, { ...key('old'), epoch, events: [again] })).toMatchObject({ replayed: false });
+  await rebuildSession(t.db, key('old'), { owner: 'test' });
+  expect(Object.keys((await stateOfOld())?.['inbounds'] as object)).toHaveLength(2);
+});
+
 test('windows, notes and history are read as they stand', async () => {
   const words = ['the quick fox', 'The Quick Fox jumps', 'a\u{1F98A} fox', 'nothing', 'quick lazy dogs'];
   await session('ctx', [
@@ -236,8 +269,7 @@ describe('a projection that a team registers', () => {
       return { words: [...before, word as string] };
     },
   };
-  const open = (over: Partial<SessionProjection> = {}) =>
-    openDb({ url: t.url, poolMax: 2, projections: [{ ...words, ...over }] });
+  const open = (over: Partial<SessionProjection> = {}) => openDb({ url: t.url, poolMax: 2, projections: [{ ...words, ...over }] });
   const say = (db: Db, sessionId: string, epoch: number, ...said: string[]) =>
     appendSessionEvents(db, { ...key(sessionId), epoch, events: said.map((word) => event('note/word', { word })) });
   const valueOf = async (sessionId: string) =>
