@@ -204,3 +204,12 @@ export const COPY_ABANDONED_MS = 3_600_000;
 /** Rows that one transaction of an erasure removes. */
 export const ERASURE_CHUNK_ROWS = 5_000;
 export const ERASURE_SESSIONS_DEFAULT = 20;
+
+/** A session that comes as a file: its events, and the bytes of its lines. A larger one is moved by whoever has the database. */
+export const IMPORT_EVENTS_MAX = 100_000;
+export const IMPORT_BYTES_MAX = 64 * 1024 * 1024;
+/** Of one line: an event with all that is around its data. */
+export const IMPORT_LINE_BYTES_MAX = EVENT_BYTES_MAX + 16 * 1024;
+/** What one transaction of a copy writes. */
+export const COPY_CHUNK_EVENTS = 500;
+export const COPY_CHUNK_BYTES = 4 * 1024 * 1024;

@@ -215,3 +215,21 @@ export const DeletedRun = z
   .object({ runId: z.string(), deletedAt: time, changed: z.boolean().meta({ description: 'False: it was removed before' }) })
   .meta({ id: 'DeletedRun' });
 export type DeletedRun = z.infer<typeof DeletedRun>;
+
+export const ForkSession = z
+  .strictObject({
+    newSessionId: identifier.meta({ description: 'Of the fork: an id that is not in use' }),
+    throughSequence: z.int().min(-1).optional().meta({ description: 'The last event that is copied; left out: all there are; -1: none' }),
+  })
+  .meta({ id: 'ForkSession' });
+export type ForkSession = z.input<typeof ForkSession>;
+
+export const CopiedSession = z
+  .object({
+    sessionId: z.string(),
+    copiedThrough: z.int().meta({ description: 'The last event that was copied; −1: none' }),
+    lastSequence: z.int().meta({ description: 'Of the new log, with the events that closed what was open in it' }),
+    closed: z.int().meta({ description: 'Submissions, approvals and input requests that were open in the copy, and were closed' }),
+  })
+  .meta({ id: 'CopiedSession' });
+export type CopiedSession = z.infer<typeof CopiedSession>;

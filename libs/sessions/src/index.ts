@@ -8,6 +8,8 @@ export { askForApproval, requestApproval } from './ask-approval';
 export { askForInput, requestInput } from './ask-input';
 export { cancelOpenRequests } from './cancel-open-requests';
 export { closeOpenInSession, markSessionDeleted } from './close-session';
+export { forkSession } from './copy/fork-session';
+export { importSession } from './copy/import-session';
 export { createSession, getSessionLog } from './create-session';
 export { listErasable, type ErasurePlace } from './deletion.sql';
 export { endSubmission, type EndSubmissionInput } from './end-submission';
