@@ -9,6 +9,7 @@ import {
   type Problem,
   type RunClaimed,
   type SessionBusy,
+  type SessionLeased,
   type StorageEvicting,
 } from '@runplane/contracts';
 import { hasZodFastifySchemaValidationErrors } from 'fastify-type-provider-zod';
@@ -86,8 +87,8 @@ function frame(code: string, status: number, { requestId, instance }: ProblemCon
 
 function retryAfter(error: DomainError): number | undefined {
   const { staleInMs } = error.data as Partial<SessionBusy['data']>;
-  const { leaseRemainingMs } = error.data as Partial<RunClaimed['data'] | StorageEvicting['data']>;
-  const held = error.code === 'run_claimed' || error.code === 'storage_evicting';
+  const { leaseRemainingMs } = error.data as Partial<RunClaimed['data'] | SessionLeased['data'] | StorageEvicting['data']>;
+  const held = error.code === 'run_claimed' || error.code === 'storage_evicting' || error.code === 'session_leased';
   const ms = error.code === 'session_busy' ? staleInMs : held ? leaseRemainingMs : undefined;
   return ms == null ? undefined : Math.max(1, Math.ceil(ms / 1000));
 }
