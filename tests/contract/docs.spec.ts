@@ -78,6 +78,13 @@ describe('the documents', () => {
     expect(blocks.filter((block) => !sources.some((source) => source.includes(block)))).toEqual([]);
   });
 
+  test('docs/sessions.md shows its example as it is', () => {
+    const blocks = [...readFileSync(path.join(root, 'docs/sessions.md'), 'utf8').matchAll(/^```ts\n([\s\S]*?)^```/gm)];
+    const example = readFileSync(path.join(root, 'examples/session-worker.ts'), 'utf8');
+
+    expect(blocks.map(([, code = '']) => example.includes(code.trim()))).toEqual([true]);
+  });
+
   test('docs/cases.md quotes tests that exist', () => {
     const cases = readFileSync(path.join(root, 'docs/cases.md'), 'utf8');
     const quotes = [...cases.matchAll(/\]\(\.\.\/([^)]+\.spec\.ts)\)((?:,? “[^”]+”)+)/g)].flatMap(([, file = '', names = '']) =>
