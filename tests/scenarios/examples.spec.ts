@@ -1,11 +1,20 @@
 import { createClient } from '@runplane/client';
 import { ensureTenant } from '@runplane/database';
 import { openClient } from '@runplane/database/testing';
+
 import { placeOrder } from '@runplane/examples/embed';
 import { ask } from '@runplane/examples/follow-run';
+import { openWithCost, totalCost } from '@runplane/examples/own-view';
 import { countWords } from '@runplane/examples/runner';
 import { cleanUp } from '@runplane/examples/session-worker';
-import { createSessions, listPendingApprovals, readSessionEvents, readSnapshot } from '@runplane/sessions';
+import {
+  acquireSessionLease,
+  appendSessionEvents,
+  createSessions,
+  listPendingApprovals,
+  readSessionEvents,
+  readSnapshot,
+} from '@runplane/sessions';
 import { useApi } from '../support/test-api';
 import { until } from '../support/until';
 
@@ -83,5 +92,30 @@ describe('examples/runner and examples/follow-run', () => {
     expect(await asked).toBe('completed: You wrote 2 words.');
     expect(lines.join('\n')).toContain('“Wörter” has 6 letters.');
     expect(lines.filter((line) => line.includes('terminal_status'))).toHaveLength(1);
+  });
+});
+
+describe('examples/own-view', () => {
+  it('keeps a view of its own over the logs of sessions', async () => {
+    await ensureTenant(api.db.sql, 'shop');
+    const db = await openWithCost(api.url);
+    const costing = (sessionId: string, micros: number[], at = db) =>
+      appendSessionEvents(at, {
+        tenantId: 'shop',
+        sessionId,
+        epoch: 1,
+        events: micros.map((each) => ({ type: 'metrics/model-call', data: { micros: each } })),
+      });
+    for (const sessionId of ['dear', 'cheap']) {
+      await createSessions(db).createSession({ tenantId: 'shop', header: { id: sessionId } });
+      await acquireSessionLease(db, { tenantId: 'shop', sessionId, owner: 'w' });
+    }
+
+    await costing('dear', [700, 300]);
+    await costing('cheap', [4], api.db); // by a process without the view
+    expect(await totalCost(db, 'shop')).toBe(1000);
+    await costing('cheap', [1]);
+    expect(await totalCost(db, 'shop')).toBe(1005);
+    await db.close();
   });
 });

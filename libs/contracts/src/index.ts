@@ -11,6 +11,7 @@ export * from './identifiers';
 export * from './json';
 export * from './kubernetes-placement';
 export * from './limits';
+export * from './original-time';
 export * from './parse-input';
 export * from './partition';
 export * from './process-job';
