@@ -16,12 +16,14 @@ const rowsOf = async <T>(text: string): Promise<T[]> => (await t.db.pool.query(t
 
 /** Which list each enum of the database repeats. */
 const ENUMS: Record<string, readonly string[]> = {
+  approval_state: contracts.APPROVAL_STATES,
   cancel_stage: contracts.CANCEL_STAGES,
   cancel_target_kind: contracts.CANCEL_TARGET_KINDS,
   command_state: contracts.COMMAND_STATES,
   delivery_state: contracts.DELIVERY_STATES,
   dispatch_outcome: contracts.DISPATCH_OUTCOMES,
   driver_state: contracts.DRIVER_STATES,
+  input_state: contracts.INPUT_STATES,
   intent_state: contracts.INTENT_STATES,
   outbox_stream: contracts.FeedEvent.shape.stream.options,
   queue_attempt_state: contracts.QUEUE_ATTEMPT_STATES,
@@ -50,13 +52,18 @@ const MACHINES = {
   intent: [contracts.INTENT_STATES, contracts.INTENT_TRANSITIONS],
   session: [contracts.SESSION_STATES, contracts.SESSION_TRANSITIONS],
   submission: [contracts.SUBMISSION_STATES, contracts.SUBMISSION_TRANSITIONS],
+  approval: [contracts.APPROVAL_STATES, contracts.APPROVAL_TRANSITIONS],
+  'request for input': [contracts.INPUT_STATES, contracts.INPUT_TRANSITIONS],
   cancel: [contracts.CANCEL_STAGES, contracts.CANCEL_STAGE_TRANSITIONS],
   'queue task': [contracts.QUEUE_TASK_STATES, contracts.QUEUE_TASK_TRANSITIONS],
   'queue attempt': [contracts.QUEUE_ATTEMPT_STATES, contracts.QUEUE_ATTEMPT_TRANSITIONS],
 } as const;
 
 /** Parts of operations that the tables name where the state is really moved, and their files. */
-const INNER_OPERATIONS: Record<string, string> = { closeRun: 'libs/runs/src/close-run.ts' };
+const INNER_OPERATIONS: Record<string, string> = {
+  closeRun: 'libs/runs/src/close-run.ts',
+  closeCommand: 'libs/runs/src/close-command.ts',
+};
 
 describe.each(Object.entries(MACHINES))(
   'the state machine of a %s',

@@ -28,6 +28,14 @@ afterAll(async () => {
 });
 afterEach(() => proxy.judge(() => 'forward'));
 
+/** Types of a session's events in order. */
+async function logOf(sessionId: string | null): Promise<string[]> {
+  const { rows } = await database.db.pool.query('SELECT type FROM runplane.session_events WHERE session_id = $1 ORDER BY sequence', [
+    sessionId,
+  ]);
+  return rows.map(({ type }: { type: string }) => type);
+}
+
 interface Repeatable {
   /** In the packet that decides: COMMIT, or the one statement of an operation. */
   readonly decides: string;
@@ -112,6 +120,34 @@ const OPERATIONS: Record<string, { prepare: () => Promise<Repeatable>; once: unk
       };
     },
     once: ['command-terminal', 'terminal_status'],
+  },
+  'requestInput with an id': {
+    prepare: async () => {
+      const { run, epoch } = await aClaimedTurn(database.db);
+      return {
+        decides: 'COMMIT',
+        call: (db) => createRuns(db).requestInput({ tenantId: TENANT, runId: run.id, epoch, requestId: 'q', prompt: 'why?' }),
+        effect: () => logOf(run.sessionId),
+      };
+    },
+    once: ['user-input/requested'],
+  },
+  resolveApproval: {
+    prepare: async () => {
+      const { run, epoch } = await aClaimedTurn(database.db);
+      const sessionId = run.sessionId ?? '';
+      const asked = { tenantId: TENANT, runId: run.id, epoch, approvalId: 'a', toolName: 'rm', arguments: {} };
+      await createRuns(database.db).requestApproval(asked);
+      const decision = {
+        tenantId: TENANT,
+        sessionId,
+        approvalId: 'a',
+        resolution: 'approved',
+        actor: { type: 'user', id: 'ann' },
+      } as const;
+      return { decides: 'COMMIT', call: (db) => createSessions(db).resolveApproval(decision), effect: () => logOf(sessionId) };
+    },
+    once: ['approval/requested', 'approval/resolved'],
   },
   cancelRun: {
     prepare: async () => {

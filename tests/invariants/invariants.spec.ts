@@ -85,6 +85,10 @@ beforeAll(async () => {
   await runs.finishRun({ tenantId, runId: done.run.id, epoch: done.epoch, outcome: completed });
 
   const open = await aClaimedTurn(t.db, 's-open');
+  const asked = { tenantId, runId: open.run.id, epoch: open.epoch };
+  for (const approvalId of ['waits', 'decided']) await runs.requestApproval({ ...asked, approvalId, toolName: 'rm', arguments: {} });
+  const decision = { resolution: 'approved', actor: { type: 'user', id: 'ann' } } as const;
+  await createSessions(t.db).resolveApproval({ tenantId, sessionId: 's-open', approvalId: 'decided', ...decision });
   await appendRunEvents(t.db, { tenantId, runId: open.run.id, epoch: open.epoch, events: [message('x'), tool] });
   for (const key of ['n1', 'n2'])
     await runs.createCommand({ tenantId, runId: open.run.id, idempotencyKey: key, command: { type: 'note', payload: {} } });
@@ -383,6 +387,11 @@ const PLANTS: readonly Plant[] = [
   },
   {
     invariant: 'END-1',
+    says: /approval waits is open and its command .* has ended/,
+    plant: () => on.query(`UPDATE runplane.approvals SET command_id = $1 WHERE approval_id = 'waits'`, [world.doneCommand]),
+  },
+  {
+    invariant: 'END-1',
     says: /steer cmd-planted is open/,
     plant: () => plantCommand(world.half, { type: 'steer', key: 'steer', target: world.halfCommand }),
   },
@@ -486,6 +495,13 @@ const PLANTS: readonly Plant[] = [
     says: /1 rows of context_notes were built for session s-done, and no rebuild/,
     plant: query(
       `INSERT INTO runplane.context_notes (tenant_id, session_id, path, content, updated_sequence) SELECT chr(1) || tenant_id, session_id, 'n', '', 0 FROM runplane.sessions WHERE session_id = 's-done'`,
+    ),
+  },
+  {
+    invariant: 'VIEW-1',
+    says: /approval waits of session s-open is rejected, asked at \d+ and resolved as nothing/,
+    plant: query(
+      `UPDATE runplane.approvals SET state = 'rejected', resolved_at = now(), resolved_sequence = 0 WHERE approval_id = 'waits'`,
     ),
   },
   {
@@ -603,9 +619,29 @@ const UNDER_AN_ENDED_RUN: readonly Plant[] = [
   },
   {
     invariant: 'END-1',
+    says: /has ended with open approval waits/,
+    also: ['VIEW-1'],
+    plant: () => on.query(`UPDATE runplane.approvals SET run_id = $1 WHERE approval_id = 'waits'`, [world.done]),
+  },
+  {
+    invariant: 'END-1',
     says: /has ended with open cancel request/,
     also: ['LOG-2'],
     plant: () => on.query(`UPDATE runplane.cancel_requests SET stage = 'persisted' WHERE run_id = $1`, [world.done]),
+  },
+];
+
+/** The one branch that compares what is asked of people with the log. */
+const ASKED_OF_PEOPLE: readonly Plant[] = [
+  {
+    invariant: 'VIEW-1',
+    says: /approval decided of session s-open is rejected, asked at \d+ and resolved as approved/,
+    plant: query(`UPDATE runplane.approvals SET state = 'rejected' WHERE approval_id = 'decided'`),
+  },
+  {
+    invariant: 'VIEW-1',
+    says: /approval waits of session s-open is nowhere/,
+    plant: query(`DELETE FROM runplane.approvals WHERE approval_id = 'waits'`),
   },
 ];
 
@@ -639,20 +675,21 @@ const OF_A_PRUNED_RUN: readonly Plant[] = [
   },
 ];
 
-test.each([...PLANTS, ...UNDER_AN_ENDED_RUN, ...OF_A_PRUNED_RUN].map((plant) => [plant.invariant, plant.says.source, plant] as const))(
-  '%s is reported: %s',
-  async (_name, _says, planted) => {
-    await on.query('BEGIN');
-    try {
-      await planted.plant();
-      const violations = await findViolations(on);
-      expect(violations.map(({ detail }) => detail).join('\n')).toMatch(planted.says);
-      expect(new Set(violations.map(({ invariant }) => invariant))).toEqual(new Set([planted.invariant, ...(planted.also ?? [])]));
-    } finally {
-      await on.query('ROLLBACK');
-    }
-  },
-);
+test.each(
+  [...PLANTS, ...UNDER_AN_ENDED_RUN, ...ASKED_OF_PEOPLE, ...OF_A_PRUNED_RUN].map(
+    (plant) => [plant.invariant, plant.says.source, plant] as const,
+  ),
+)('%s is reported: %s', async (_name, _says, planted) => {
+  await on.query('BEGIN');
+  try {
+    await planted.plant();
+    const violations = await findViolations(on);
+    expect(violations.map(({ detail }) => detail).join('\n')).toMatch(planted.says);
+    expect(new Set(violations.map(({ invariant }) => invariant))).toEqual(new Set([planted.invariant, ...(planted.also ?? [])]));
+  } finally {
+    await on.query('ROLLBACK');
+  }
+});
 
 test('no check is left out', () => {
   const checks = [...readFileSync(INVARIANTS_FILE, 'utf8').matchAll(/^SELECT '([A-Z]+-\d)'/gm)].map((match) => match[1]);

@@ -7,13 +7,15 @@ import {
   claimDispatchIntents,
   claimRun,
   completeDispatchIntent,
+  createRuns,
   finishCommand,
   finishRun,
   heartbeat,
+  requestApproval,
   sweepLostRunnersOnce,
   withRunnerRetentionFence,
 } from '@runplane/runs';
-import { refreshSessionStorage, renameSession } from '@runplane/sessions';
+import { refreshSessionStorage, renameSession, resolveApproval } from '@runplane/sessions';
 import { aClaimedTurn, aTurn, endLease, message, newTurn, TENANT } from '@runplane/runs/testing';
 import { DOCUMENTED_REFUSALS } from '../support/refusals';
 import { meetAnyhow, useRaces } from '../support/races';
@@ -67,6 +69,8 @@ const keyOf = ({ runId }: World) => ({ tenantId, runId });
 
 interface Side {
   readonly states: readonly State[];
+  /** What has to be there for it. */
+  readonly prepare?: (world: World) => Promise<void>;
   /** Absent where the operation is transactions of its own around an act outside: then it only comes beside. */
   readonly call?: (tx: Tx, world: World) => Promise<unknown>;
   /** Where the operation has a form of its own outside a transaction. */
@@ -131,6 +135,18 @@ const SIDES: Record<string, Side> = {
       return withRunnerRetentionFence(t.db, fence, () => Promise.resolve());
     },
   },
+  ask: {
+    states: ['claimed', 'stale'],
+    call: (tx, world) => requestApproval(tx, { ...keyOf(world), epoch: world.epoch, approvalId: newKey(), toolName: 'rm', arguments: {} }),
+  },
+  decide: {
+    states: ['claimed', 'stale'],
+    prepare: async (world) => {
+      await createRuns(t.db).requestApproval({ ...keyOf(world), epoch: world.epoch, approvalId: 'a', toolName: 'rm', arguments: {} });
+    },
+    call: (tx, { sessionId }) =>
+      resolveApproval(tx, { tenantId, sessionId, approvalId: 'a', resolution: 'approved', actor: { type: 'user', id: newKey() } }),
+  },
   takeover: {
     states: ['stale'],
     call: (tx, { sessionId }) => admitTurn(tx, { tenantId, sessionId, turn: newTurn('again'), idempotencyKey: newKey() }),
@@ -152,6 +168,7 @@ test.each(PAIRS)('%s and %s meet without a deadlock, in either order, and leave 
     const shared = sideA.states.filter((state) => sideB.states.includes(state));
     for (const state of shared.length > 0 ? shared : new Set([...sideA.states, ...sideB.states])) {
       const world = await STATES[state]();
+      for (const { prepare } of new Set([sideA, sideB])) if (state !== 'dispatching') await prepare?.(world);
       const beside = sideB.alone ?? ((w: World) => inTransaction(t.db, async (tx) => sideB.call?.(tx, w)));
       const meeting = await meetAnyhow(
         t.db,

@@ -3,6 +3,17 @@
 WITH final_run (status) AS (VALUES ('completed'), ('failed'), ('blocked'), ('cancelled')),
 open_commands AS (SELECT * FROM runplane.commands WHERE state IN ('pending', 'acknowledged')),
 open_intents AS (SELECT * FROM runplane.dispatch_intents WHERE state IN ('pending', 'dispatching', 'retry')),
+-- What is asked of people, as the views have it and as the log tells it; rows of a rebuild are nobody's, a deleted session's go in their time.
+requests AS (
+  SELECT 'approval' AS kind, tenant_id, session_id, approval_id AS id, state::text, run_id, command_id, requested_sequence, resolved_sequence FROM runplane.approvals
+  UNION ALL
+  SELECT 'input request', tenant_id, session_id, request_id, state::text, run_id, command_id, requested_sequence, resolved_sequence FROM runplane.input_requests
+),
+request_events AS (
+  SELECT CASE WHEN type LIKE 'approval/%' THEN 'approval' ELSE 'input request' END AS kind, type LIKE '%/requested' AS asks, tenant_id, session_id, sequence, run_id,
+    coalesce(data ->> 'approval_id', data ->> 'approvalId', data ->> 'request_id', data ->> 'requestId') AS id, coalesce(data ->> 'resolution', data ->> 'outcome') AS state
+  FROM runplane.session_events WHERE type IN ('approval/requested', 'approval/resolved', 'user-input/requested', 'user-input/resolved')
+),
 log AS (SELECT tenant_id, run_id, count(*) AS events, min(seq) AS first, max(seq) AS last FROM runplane.run_events GROUP BY tenant_id, run_id),
 -- Where retention has removed events of a run, the last event that tells it: from there on the log is whole.
 pruned AS (
@@ -198,6 +209,7 @@ JOIN (
     WHERE c.type = 'tool_call' AND NOT EXISTS (SELECT FROM told x
       WHERE x.tenant_id = c.tenant_id AND x.run_id = c.run_id AND x.tool_call_id = c.tool_call_id AND x.type = 'tool_result')
   UNION ALL SELECT q.tenant_id, q.run_id, 'cancel request ' || q.id FROM runplane.cancel_requests q WHERE q.stage <> 'terminalized'
+  UNION ALL SELECT q.tenant_id, q.run_id, q.kind || ' ' || q.id FROM requests q WHERE q.state = 'pending'
 ) o ON o.tenant_id = r.tenant_id AND o.run_id = r.id
 WHERE r.finished_at IS NOT NULL
 UNION ALL
@@ -210,6 +222,9 @@ GROUP BY e.tenant_id, e.run_id, e.command_id HAVING count(*) > 1
 UNION ALL
 SELECT 'END-1', 'steer ' || s.id || ' is open and its turn ' || c.id || ' has ended'
 FROM open_commands s JOIN runplane.commands c ON c.tenant_id = s.tenant_id AND c.id = s.target_command_id WHERE s.type = 'steer' AND c.finished_at IS NOT NULL
+UNION ALL
+SELECT 'END-1', q.kind || ' ' || q.id || ' is open and its command ' || c.id || ' has ended'
+FROM requests q JOIN runplane.commands c ON c.tenant_id = q.tenant_id AND c.id = q.command_id WHERE q.state = 'pending' AND c.finished_at IS NOT NULL
 UNION ALL
 SELECT 'OWN-1', 'place ' || slot || ' of ' || kind || ' ' || key || ' is held under epoch ' || epoch
 FROM runplane.reservations WHERE owner IS NOT NULL AND epoch < 1
@@ -279,6 +294,18 @@ WHERE s.terminal_status IS NOT NULL AND s.last_command_id IN (SELECT c.id FROM r
 UNION ALL
 SELECT 'VIEW-1', 'session ' || s.session_id || ' shows run ' || r.id || ' of session ' || coalesce(r.session_id, 'none')
 FROM runplane.sessions s JOIN runplane.runs r ON r.tenant_id = s.tenant_id AND r.id IN (s.last_run_id, s.active_run_id) WHERE r.session_id IS DISTINCT FROM s.session_id
+UNION ALL
+SELECT 'VIEW-1', coalesce(q.kind, e.kind) || ' ' || coalesce(q.id, e.id) || ' of session ' || coalesce(q.session_id, e.session_id) || ' is ' || coalesce(q.state, 'nowhere')
+  || ', asked at ' || coalesce(e.sequence::text, 'nothing') || ' and resolved as ' || coalesce(z.state, 'nothing')
+FROM (SELECT * FROM requests WHERE ascii(tenant_id) >= 32) q
+FULL JOIN (SELECT DISTINCT ON (kind, tenant_id, session_id, id) * FROM request_events WHERE asks ORDER BY kind, tenant_id, session_id, id, sequence) e
+  ON e.kind = q.kind AND e.tenant_id = q.tenant_id AND e.session_id = q.session_id AND e.id = q.id
+LEFT JOIN request_events z ON NOT z.asks AND z.kind = q.kind AND z.tenant_id = q.tenant_id AND z.session_id = q.session_id AND z.sequence = q.resolved_sequence
+WHERE (e.sequence IS DISTINCT FROM q.requested_sequence OR e.run_id IS DISTINCT FROM q.run_id
+    OR q.state <> 'pending' AND (z.id IS DISTINCT FROM q.id
+      OR CASE WHEN z.state IN ('approved', 'rejected', 'answered', 'declined', 'expired', 'cancelled') THEN z.state <> q.state END))
+  AND NOT EXISTS (SELECT FROM runplane.session_heads h WHERE h.tenant_id = coalesce(q.tenant_id, e.tenant_id)
+    AND h.session_id = coalesce(q.session_id, e.session_id) AND h.deleted_at IS NOT NULL)
 UNION ALL
 SELECT 'VIEW-1', 'reader ' || c.reader_id || ' has read version ' || c.session_version || ' of session ' || s.session_id || ', which is at ' || s.version
 FROM runplane.session_read_cursors c JOIN runplane.sessions s ON s.tenant_id = c.tenant_id AND s.session_id = c.session_id WHERE c.session_version > s.version

@@ -15,6 +15,9 @@ export const DOCUMENTED_REFUSALS: ReadonlySet<string> = new Set([
   'command_not_found',
   'storage_evicting',
   'storage_changed',
+  'approval_not_found', // nobody has asked yet
+  'approval_not_pending', // somebody was quicker
+  'run_not_active', // its turn has ended
   'stale_dispatch_claim',
   'idempotency_conflict', // the key was used for something else
   'transaction_conflict', // the session changed hands at every one of four looks

@@ -1,6 +1,15 @@
-import type { AdmittedTurn, ClaimedRun, CreatedQueueTask, RunnerSlot, SavedRunnerJob } from '@runplane/contracts';
+import type {
+  AdmittedTurn,
+  ClaimedRun,
+  CreatedQueueTask,
+  RequestedApproval,
+  RequestedInput,
+  RunnerSlot,
+  SavedRunnerJob,
+} from '@runplane/contracts';
+import { acquireSessionLease } from '@runplane/sessions';
 import { randomUUID } from 'node:crypto';
-import type { TestApi } from './test-api';
+import { TENANT, type TestApi } from './test-api';
 
 /** One run in the middle of its life: claimed under `epoch`, in a session, with an open turn that has a dispatch intent. */
 export interface World {
@@ -20,6 +29,11 @@ export interface World {
   readonly attemptId: string;
   /** A submission that waits in the session. */
   readonly operationId: string;
+  /** What the runner asks of people, and nobody has answered. */
+  readonly approvalId: string;
+  readonly requestId: string;
+  /** Of the session's lease. */
+  readonly leaseEpoch: number;
 }
 
 let worlds = 0;
@@ -43,9 +57,18 @@ export async function makeWorld(api: TestApi): Promise<World> {
   if (task.status !== 201) throw new Error(`no task: ${task.text}`);
   const queued = { taskId: (task.body as CreatedQueueTask).task.id, attemptId: `qa_${worlds}` };
   const kept = { jobId: (job.body as SavedRunnerJob).job.id, slot: slot.body as RunnerSlot, profile: 'shell', key: 'subagentIdentity' };
-  const made = { ...queued, ...kept, operationId: 'op-1' };
+  const { epoch } = claim.body as ClaimedRun;
+  const approval = await api.call('POST', `/v1/runs/${run.id}/approvals`, {
+    body: { epoch, toolName: 'bash', arguments: {}, timeoutSeconds: 3600 },
+  });
+  const input = await api.call('POST', `/v1/runs/${run.id}/input-requests`, { body: { epoch, prompt: 'why?', timeoutSeconds: 3600 } });
+  if (approval.status !== 201 || input.status !== 201) throw new Error(`nothing asked: ${approval.text} ${input.text}`);
+  const { approvalId } = (approval.body as RequestedApproval).approval;
+  const { requestId } = (input.body as RequestedInput).request;
+  const lease = await acquireSessionLease(api.db, { tenantId: TENANT, sessionId, owner: runnerId });
   await api.call('POST', `/v1/sessions/${sessionId}/submissions`, { headers: { 'idempotency-key': 'op-1' }, body: { kind: 'turn' } });
-  return { ...made, sessionId, runId: run.id, commandId: command.id, runnerId, epoch: (claim.body as ClaimedRun).epoch };
+  const asked = { approvalId, requestId, leaseEpoch: lease.epoch };
+  return { ...queued, ...kept, ...asked, operationId: 'op-1', sessionId, runId: run.id, commandId: command.id, runnerId, epoch };
 }
 
 export interface RouteSample {
@@ -147,6 +170,34 @@ export const ROUTE_SAMPLES: Readonly<Record<string, RouteSample>> = {
   'PUT /v1/sessions/:sessionId/storage': { body: () => ({ kind: 'folder', name: 'f' }), foreign: 404 },
   'POST /v1/sessions/:sessionId/storage/evicted': { body: () => ({ name: 'f', storageVersion: 1 }), foreign: 404 },
   'GET /v1/expired-storage': { foreign: 'own' },
+  'POST /v1/runs/:runId/approvals': {
+    body: ({ epoch }) => ({ epoch, toolName: 'bash', argumentsDigest: 'a'.repeat(64), reason: 'why' }),
+    foreign: 404,
+    fenced: true,
+  },
+  'GET /v1/runs/:runId/approvals/:approvalId': { foreign: 404 },
+  'POST /v1/runs/:runId/input-requests': { body: ({ epoch }) => ({ epoch, prompt: 'why?' }), foreign: 404, fenced: true },
+  'GET /v1/runs/:runId/input-requests/:requestId': { foreign: 404 },
+  'POST /v1/sessions/:sessionId/approvals': {
+    body: ({ leaseEpoch }) => ({ epoch: leaseEpoch, toolName: 'bash', argumentsDigest: 'a'.repeat(64), reason: 'why' }),
+    foreign: 404,
+  },
+  'GET /v1/sessions/:sessionId/approvals/:approvalId': { foreign: 404 },
+  'POST /v1/sessions/:sessionId/approvals/:approvalId/resolve': {
+    body: () => ({ resolution: 'approved', actor: { type: 'user', id: 'ann' }, reason: 'fine' }),
+    foreign: 404,
+  },
+  'POST /v1/sessions/:sessionId/input-requests': {
+    body: ({ leaseEpoch }) => ({ epoch: leaseEpoch, prompt: 'why?', inputSchema: {} }),
+    foreign: 404,
+  },
+  'GET /v1/sessions/:sessionId/input-requests/:requestId': { foreign: 404 },
+  'POST /v1/sessions/:sessionId/input-requests/:requestId/resolve': {
+    body: () => ({ outcome: 'declined', actor: { type: 'user', id: 'ann' }, reason: 'fine' }),
+    foreign: 404,
+  },
+  'GET /v1/approvals': { foreign: 'own' },
+  'GET /v1/input-requests': { foreign: 'own' },
   'POST /v1/runs/:runId/claim': { body: ({ runnerId }) => ({ runnerId }), foreign: 404, fenced: true },
   'POST /v1/runs/:runId/heartbeat': { body: ({ epoch }) => ({ epoch }), foreign: 404, fenced: true },
   'POST /v1/runs/:runId/events': {

@@ -97,6 +97,7 @@ import { sessionLogCalls } from './session-log';
 import { sessionViewCalls } from './session-views';
 import { submissionCalls } from './submissions';
 import { StillInterrupting } from './errors';
+import { requestCalls } from './request-calls';
 import { PATIENT, pauseFor, pauseMs, RETRY_DEFAULT } from './retry';
 import { type CallOptions, type ClientOptions, createTransport } from './transport';
 
@@ -167,6 +168,7 @@ export function createClient(options: ClientOptions) {
     ...queueCalls(transport),
 
     ...submissionCalls(transport),
+    ...requestCalls(call),
 
     /** The id is made here unless given, so that a repeat after a lost answer finds the run of the first call. */
     createRun: (

@@ -12,6 +12,7 @@ import { CommandQueue } from './command-queue';
 import { watchCommands } from './command-watch';
 import { EventWriter } from './event-writer';
 import { Lease } from './lease';
+import { People } from './people';
 import type { RunnerEnd, RunnerOptions } from './run-runner';
 import { CancelRequested, RunLost, RunnerStopping, TimeOver } from './stop-reasons';
 
@@ -41,6 +42,7 @@ export class ClaimedWork {
   private readonly lease: Lease;
   private readonly writer: EventWriter;
   private readonly commands: CommandQueue;
+  private readonly people: People;
   /** The acknowledgements of each cancel, by its request or command. */
   private readonly cancels = new Map<string, Promise<unknown>>();
 
@@ -69,6 +71,14 @@ export class ClaimedWork {
       heartbeatMs: options.heartbeatMs ?? leaseMs / 3,
       commandsAfterSeq: () => this.commands.lastSeq,
       onAnswer: (answer) => this.onHeartbeat(answer),
+    });
+    this.people = new People({
+      client,
+      runId,
+      epoch,
+      signal: this.abort.signal,
+      write: (call) => this.write(call),
+      lookAtRun: () => this.lease.beatNow(),
     });
   }
 
@@ -126,6 +136,8 @@ export class ClaimedWork {
       commands: this.commands,
       emit: this.writer.emit.bind(this.writer),
       flush: this.writer.flush.bind(this.writer),
+      approve: this.people.approve.bind(this.people),
+      ask: this.people.ask.bind(this.people),
     };
   }
 

@@ -1,4 +1,5 @@
 export type { ReceivedCommand } from './command-queue';
+export type { AskedCall, AskedQuestion } from './people';
 export { processWork, type ProcessWork } from './process-backend';
 export {
   runQueueWorker,

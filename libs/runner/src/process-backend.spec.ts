@@ -39,6 +39,8 @@ class Stage {
       commands: this.commands,
       emit: (type, payload) => this.emit(type, payload),
       flush: () => Promise.resolve(),
+      approve: () => Promise.reject(new Error('a program asks nobody')),
+      ask: () => Promise.reject(new Error('a program asks nobody')),
     };
   }
 

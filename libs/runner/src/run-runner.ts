@@ -1,8 +1,17 @@
 import { type Client, createClient, isPassing, isProblem, ProblemError } from '@runplane/client';
-import { CLAIM_LEASE_MS_DEFAULT, type JsonObject, newId, type Outcome, type Run } from '@runplane/contracts';
+import {
+  type Approval,
+  CLAIM_LEASE_MS_DEFAULT,
+  type InputRequest,
+  type JsonObject,
+  newId,
+  type Outcome,
+  type Run,
+} from '@runplane/contracts';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { type Claim, ClaimedWork } from './claimed-work';
 import type { ReceivedCommand } from './command-queue';
+import type { AskedCall, AskedQuestion } from './people';
 import { RunLost } from './stop-reasons';
 
 export interface RunnerOptions {
@@ -36,6 +45,10 @@ export interface RunnerContext {
   readonly emit: (type: string, payload: JsonObject) => Promise<void>;
   /** Resolves when everything emitted so far is stored. */
   readonly flush: () => Promise<void>;
+  /** Asks people to approve a call and waits for the resolution (see People.approve). */
+  readonly approve: (call: AskedCall) => Promise<Approval>;
+  /** Asks people a question and waits for the answer (see People.ask). */
+  readonly ask: (question: AskedQuestion) => Promise<InputRequest>;
 }
 
 export type RunnerEnd =

@@ -1,6 +1,6 @@
 import { commandStateOf, FAILURE_MESSAGE_CODE_POINTS_MAX, freeText } from '@runplane/contracts';
 import type { Tx } from '@runplane/database';
-import { lockSession, writeTurnEnded } from '@runplane/sessions';
+import { cancelOpenRequests, lockSession, writeTurnEnded } from '@runplane/sessions';
 import { writeCancelStage } from './cancel-request.sql';
 import { commandTerminal, missedSteer, updateThread, type RunEnding } from './close-run';
 import { lockOpenCommands, writeCommandsClosed, type CommandEnding, type CommandRow } from './command.sql';
@@ -14,10 +14,11 @@ export type CommandOutcome = Pick<RunEnding, 'status' | 'failureKind' | 'failure
 
 /**
  * Ends one open command of an open run, which stays open and claimed. All endings of a single command go through here. A turn frees its
- * session and takes its unconsumed steers with it.
+ * session and takes its unconsumed steers, and what it asks of people, with it.
  *
  * Input     run and command: locked by this transaction; the command is open.
- * Locks     run, command (held) → intents → session.   Writes: commands, intents, sessions, run_events, outbox.
+ * Locks     run, command (held) → intents → session → session head, where a turn asks something.   Writes: commands, intents,
+ *           sessions, run_events, approvals, input requests, session events, outbox.
  */
 export async function closeCommand(tx: Tx, run: RunRow, command: CommandRow, outcome: CommandOutcome): Promise<void> {
   const key = { tenantId: run.tenantId, runId: run.id };
@@ -26,6 +27,12 @@ export async function closeCommand(tx: Tx, run: RunRow, command: CommandRow, out
   const missed = isTurn ? (await lockOpenCommands(tx, key)).filter((other) => other.targetCommandId === command.id) : [];
   await cancelOpenIntents(tx, key, { commandId: command.id, reason: message ?? `command ${outcome.status}` });
   const session = run.sessionId === null ? undefined : await lockSession(tx, { tenantId: run.tenantId, sessionId: run.sessionId });
+
+  if (isTurn && session !== undefined) {
+    const { tenantId, sessionId } = session;
+    const reason = `turn ${outcome.status}`;
+    await cancelOpenRequests(tx, { tenantId, sessionId, runId: run.id, commandId: command.id, reason });
+  }
 
   const ending: CommandEnding = {
     commandId: command.id,

@@ -7,7 +7,7 @@ import {
   type TerminalStatus,
 } from '@runplane/contracts';
 import { emptySql, sql, type Sql, type Stream, type Tx } from '@runplane/database';
-import { lockSession, writeFeedNumber, writeThread, writeTurnEnded, type SessionRow } from '@runplane/sessions';
+import { cancelOpenRequests, lockSession, writeFeedNumber, writeThread, writeTurnEnded, type SessionRow } from '@runplane/sessions';
 import { writeCancelStage } from './cancel-request.sql';
 import { lockOpenCommands, writeCommandsCancelledWithRun, writeCommandsClosed, type CommandEnding, type CommandRow } from './command.sql';
 import { cancelOpenIntents } from './dispatch-intent.sql';
@@ -53,16 +53,17 @@ interface Closing {
 type Closer = (tx: Tx, closing: Closing) => Promise<ServerEvent[]>;
 
 /** Everything that can be open under a run, in the order in which the log tells its end, before terminal_status. */
-const CLOSERS: readonly Closer[] = [updateThread, closeToolCalls, closeCommands];
+const CLOSERS: readonly Closer[] = [updateThread, closeToolCalls, closeRequests, closeCommands];
 
 /**
- * Ends a run: the one function through which every ending goes (END-1). Under it nothing stays open: lease, intents, tool calls, commands;
- * the session is freed if it still belongs to the run.
+ * Ends a run: the one function through which every ending goes (END-1). Under it nothing stays open: lease, intents, tool calls, what it asks of
+ * people, commands; the session is freed if it still belongs to the run.
  *
  * Input     run: locked by this transaction and not ended.
- * Locks     run (held) → run lease → commands → intents → session.   Writes: the same and the run's log, outbox.
+ * Locks     run (held) → run lease → commands → intents → session → session head, where it asks something.   Writes: the same, approvals, input
+ *           requests, both logs, outbox.
  * Emits     tool_result (`cancelled` or `lost`) for each open tool call, command-terminal for each open command, steer-missed for each open steer,
- *           terminal_status, and behind it the last stage of a cancel.
+ *           terminal_status, and behind it the last stage of a cancel; in the session's log approval/resolved and user-input/resolved.
  * Keeps     END-1, LOG-2, LOG-3, TURN-1.
  */
 export async function closeRun(tx: Tx, run: RunRow, given: RunEnding): Promise<void> {
@@ -126,6 +127,14 @@ async function closeToolCalls(tx: Tx, { run, ending }: Closing): Promise<ServerE
     commandId,
     toolCallId,
   }));
+}
+
+/** What the run asks of people is over with it; told in the session's log. */
+async function closeRequests(tx: Tx, { run, ending, session }: Closing): Promise<ServerEvent[]> {
+  if (session === undefined) return [];
+  const { tenantId, sessionId } = session;
+  await cancelOpenRequests(tx, { tenantId, sessionId, runId: run.id, reason: `run ${ending.status}` });
+  return [];
 }
 
 async function closeCommands(tx: Tx, { run, ending, commands }: Closing): Promise<ServerEvent[]> {

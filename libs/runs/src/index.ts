@@ -7,6 +7,7 @@ export { admitTurn, type AdmitTurnInput } from './admit-turn';
 export { appendRunEvents } from './append-run-events';
 export { type ArchiveReceipt, type ArchiveSink } from './archive-sink';
 export { getBackend, listBackends, putBackend, registerBackends, updateBackendHealth } from './backends';
+export { requestApproval, requestInput, waitForRunApproval, waitForRunInput } from './ask-people';
 export { cancelCommand } from './cancel-command';
 export { cancelRun } from './cancel-run';
 export { claimExpiredStorage } from './claim-expired-storage';

@@ -9,6 +9,7 @@ import { cancelCommand } from './cancel-command';
 import { cancelRun } from './cancel-run';
 import { cancelSession } from './cancel-session';
 import { createCommand } from './create-command';
+import { requestApproval, requestInput } from './ask-people';
 import { createRun } from './create-run';
 import { deleteSession } from './delete-session';
 import { finishCommand } from './finish-command';
@@ -52,6 +53,10 @@ export function createRuns(db: Db) {
       runnerCall(db, { ...input, source: 'cancel-stage' }, (tx) => acknowledgeCancel(tx, input)),
     finishCommand: (input: Call<typeof finishCommand>) =>
       runnerCall(db, { ...input, source: 'command-status' }, (tx) => finishCommand(tx, input)),
+    requestApproval: (input: Call<typeof requestApproval>) =>
+      runnerCall(db, { ...input, source: 'approval-request' }, (tx) => requestApproval(tx, input)),
+    requestInput: (input: Call<typeof requestInput>) =>
+      runnerCall(db, { ...input, source: 'input-request' }, (tx) => requestInput(tx, input)),
     finishRun: (input: Call<typeof finishRun>) => runnerCall(db, { ...input, source: 'run-status' }, (tx) => finishRun(tx, input)),
   };
 }

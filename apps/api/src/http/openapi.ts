@@ -27,6 +27,7 @@ export async function describeApi(app: FastifyInstance): Promise<void> {
         { name: 'commands', description: 'Ordered instructions inside a run' },
         { name: 'events', description: 'The log of a run' },
         { name: 'sessions', description: 'Conversations: one open turn at a time' },
+        { name: 'approvals', description: 'What is asked of people, and what they answer' },
         { name: 'runner', description: 'What a runner calls; every call names the epoch of its claim' },
         { name: 'queue', description: 'Tasks that wait in named queues for workers or runs' },
         { name: 'feed', description: 'Every event of the tenant, once, in an order that never changes' },

@@ -8,8 +8,10 @@ import {
   ListSessionEvents,
   RegisterRunner,
   WAIT_SECONDS_MAX,
+  type DecidingActor,
 } from '@runplane/contracts';
 import { z } from 'zod';
+import type { Credential } from '../access/api-key';
 
 // Parts of requests and answers that only HTTP has. Resources and inputs themselves are libs/contracts'.
 
@@ -23,6 +25,10 @@ export const TaskParams = z.strictObject({ taskId: identifier });
 export const TaskAttemptParams = z.strictObject({ taskId: identifier, attemptId: identifier });
 export const SessionParams = z.strictObject({ sessionId: identifier });
 export const SubmissionParams = z.strictObject({ sessionId: identifier, operationId: identifier });
+export const ApprovalParams = z.strictObject({ sessionId: identifier, approvalId: identifier });
+export const InputRequestParams = z.strictObject({ sessionId: identifier, requestId: identifier });
+export const RunApprovalParams = z.strictObject({ runId: identifier, approvalId: identifier });
+export const RunInputParams = z.strictObject({ runId: identifier, requestId: identifier });
 
 /** Whole numbers in a query are decimal digits, nothing else that Number() takes. */
 export function queryInt(min: number, max: number) {
@@ -57,6 +63,18 @@ export const afterSequence = z
   .meta({ description: 'The last sequence that the caller has; -1: none' });
 
 export const eventLimit = queryInt(1, EVENT_LIST_ROWS_MAX).default(EVENT_LIST_ROWS_DEFAULT);
+
+export const PendingQuery = z.strictObject({
+  sessionId: identifier.optional().meta({ description: 'Of this session alone' }),
+  cursor: z.string().optional().meta({ description: 'Of the page before; it belongs to the filter it was made with' }),
+  limit: queryInt(1, LIST_ROWS_MAX).default(LIST_ROWS_DEFAULT),
+});
+
+/** A decision with whoever decides: as the caller names them, else the key itself. */
+export function deciding<Decision extends { actor?: DecidingActor | undefined }>(decision: Decision, { keyId }: Pick<Credential, 'keyId'>) {
+  return { ...decision, actor: decision.actor ?? ({ type: 'service', id: keyId } as const) };
+}
+
 export const EventPageQuery = ListEvents.extend({ limit: eventLimit });
 export const SessionEventPageQuery = z.strictObject({ ...ListSessionEvents.shape, limit: eventLimit });
 

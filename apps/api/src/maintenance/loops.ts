@@ -29,7 +29,7 @@ import {
   type RetentionPlaces,
   type StorageCollector,
 } from '@runplane/runs';
-import { getRebuildStatus, pruneChannelsOnce, rebuildStaleOnce, type StalePlaces } from '@runplane/sessions';
+import { expireRequestsOnce, getRebuildStatus, pruneChannelsOnce, rebuildStaleOnce, type StalePlaces } from '@runplane/sessions';
 import { pruneRunTokensOnce } from '../access/api-keys';
 import type { Credentials } from '../access/credentials';
 import { runEvery, type Loop } from './run-every';
@@ -63,6 +63,7 @@ export function startLoops({ db, credentials, launcher, collector, retention = '
     every('sweepLostRunners', 2_000, () => sweepLostRunnersOnce(db, {})),
     every('sweepCancelDeadlines', 1_000, () => sweepCancelDeadlinesOnce(db)),
     every('cancelOverdueRuns', 1_000, () => cancelOverdueRunsOnce(db)),
+    every('expireRequests', 1_000, () => expireRequestsOnce(db)),
     every('failUnclaimedRuns', 5_000, () => failUnclaimedRunsOnce(db)),
     every('failExhaustedIntents', 5_000, () => failExhaustedIntentsOnce(db)),
     settler(db, onError),

@@ -6,6 +6,7 @@ import { eventRoutes } from './events';
 import { feedRoutes } from './feed';
 import { jobRoutes } from './jobs';
 import { queueRoutes } from './queue';
+import { requestRoutes } from './requests';
 import { runnerRoutes } from './runner';
 import { runRoutes } from './runs';
 import { serviceRoutes } from './service';
@@ -27,6 +28,7 @@ const V1: readonly Route[] = [
   ...sessionLogRoutes,
   ...sessionViewRoutes,
   ...submissionRoutes,
+  ...requestRoutes,
   ...runnerRoutes,
   ...jobRoutes,
   ...slotRoutes,
