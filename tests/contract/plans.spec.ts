@@ -4,6 +4,22 @@ import { CLAIM_LEASE_MS_MAX, newId, SESSION_LEASE_MS_MAX, type ListRuns, type Se
 import { openClient, useDatabase } from '@runplane/database/testing';
 import { readFeed } from '@runplane/outbox';
 import {
+  claimQueueTasks,
+  expireReservationsOnce,
+  explainQueueTask,
+  getQueueCommander,
+  getQueueTask,
+  listQueueTaskChanges,
+  listQueueTasks,
+  readyDueTasksOnce,
+  renewQueueTasks,
+  settleAttemptsOnce,
+  settleQueueTasks,
+  sweepQueueLeasesOnce,
+  type ClaimTasksInput,
+  type ListQueueTasks,
+} from '@runplane/queue';
+import {
   appendRunEvents,
   claimDispatchIntents,
   claimRun,
@@ -79,6 +95,8 @@ const BIG_TABLES = [
   'sessions',
   'session_heads',
   'session_events',
+  'queue_tasks',
+  'queue_attempts',
 ];
 
 interface PlanNode {
@@ -143,6 +161,7 @@ const claimedKey = () => ({ tenantId, runId: claimed.run.id });
 const deepest: {
   feed?: string | undefined;
   changes?: string | undefined;
+  tasks?: string | undefined;
   logs?: string | undefined;
   sessions: Partial<Record<string, string>>;
 } = { sessions: {} };
@@ -160,6 +179,91 @@ const SESSION_LISTS: Record<string, { over: Omit<ListSessions, 'tenantId'>; inde
     index: 'sessions_tenant_id_last_activity_at_session_id_idx',
     pagesMax: 600,
     needsRows: true,
+  },
+};
+
+/** Queue tasks: a backlog with a lane that has a limit, tasks that wait for their time, that run, and that have ended. */
+const claimOf = (over: Partial<ClaimTasksInput>, index = 'queue_tasks_claimable'): Hot => ({
+  call: (db) => claimQueueTasks(db, { tenantId, queue: 'big', owner: 'w', limit: 10, ...over }),
+  statement: /locked AS MATERIALIZED/,
+  index,
+});
+const taskPages = (over: Omit<ListQueueTasks, 'tenantId'>): Hot => ({
+  call: (db) => listQueueTasks(db, { tenantId, limit: 20, ...over, cursor: deepestTasks.get(JSON.stringify(over)) }),
+  statement: /page AS MATERIALIZED/,
+  index: 'queue_tasks_tenant_id_queue_state_priority_created_at_id_idx',
+});
+const TASK_LISTS: Omit<ListQueueTasks, 'tenantId'>[] = [
+  {},
+  { queue: 'big' },
+  { queue: 'big', state: 'completed' },
+  { state: 'pending', readerId: 'ann' },
+];
+const deepestTasks = new Map<string, string>();
+const someTasks = [15, 25, 35, 45].map((i) => ({ taskId: `q${i}`, epoch: 2 }));
+const QUEUE_TASKS: Record<string, Hot> = {
+  'claim tasks of a lane': claimOf({ lane: 'l1' }),
+  'claim tasks of a lane with a limit': claimOf({ lane: 'l3' }),
+  'claim a hundred tasks of a lane': { ...claimOf({ lane: 'l1', limit: 100 }), pagesMax: 6_000 }, // 40 pages a task: its row, its indexes, its attempt
+  'claim tasks of all lanes of a queue': { ...claimOf({}), pagesMax: 900 },
+  'claim tasks of all tenants': { ...claimOf({ tenantId: undefined }), pagesMax: 900 },
+  'claim tasks of a queue that nobody knows': claimOf({ queue: 'no-such-queue', lane: 'l1' }),
+  'claim tasks of all lanes of a queue that nobody knows': { ...claimOf({ queue: 'no-such-queue' }) },
+  'claim tasks of all tenants from a queue that nobody knows': claimOf({ queue: 'no-such-queue', tenantId: undefined }),
+  'renew claims of tasks': {
+    call: (db) => renewQueueTasks(db, { tenantId, claims: someTasks }),
+    statement: /renewed AS/,
+    index: 'queue_tasks_pkey',
+  },
+  'end claims of tasks': {
+    call: (db) => settleQueueTasks(db, { tenantId, settlements: someTasks.map((claim) => ({ ...claim, outcome: 'completed' as const })) }),
+    statement: /ended AS/,
+    index: 'queue_tasks_pkey',
+    pagesMax: 400,
+  },
+  'take back tasks whose lease has ended': {
+    call: (db) => sweepQueueLeasesOnce(db, { limit: 10 }),
+    statement: /ended AS/,
+    index: 'queue_tasks_leases',
+    pagesMax: 900,
+  },
+  'make tasks claimable whose time has come': {
+    call: (db) => readyDueTasksOnce(db, { limit: 10 }),
+    statement: /SET due = true/,
+    index: 'queue_tasks_waiting',
+  },
+  'find attempts whose run has ended': {
+    call: (db) => settleAttemptsOnce(db),
+    statement: /run_tombstones/,
+    index: 'queue_attempts_running_runs',
+  },
+  'find reservations whose time is over': {
+    call: (db) => expireReservationsOnce(db),
+    statement: /'reserved'/,
+    index: 'queue_attempts_reserved',
+  },
+  'read a task': {
+    call: (db) => getQueueTask(db, { tenantId, taskId: 'q15' }).catch(() => null),
+    statement: /t.payload::text/,
+    index: 'queue_tasks_pkey',
+  },
+  'explain a task': {
+    call: (db) => explainQueueTask(db, { tenantId, taskId: 'q16' }).catch(() => null),
+    statement: /isQueueServed/,
+    index: 'queue_tasks_claimable',
+    pagesMax: 1_500,
+  },
+  ...Object.fromEntries(TASK_LISTS.map((over) => [`read a page of tasks ${JSON.stringify(over)}`, taskPages(over)])),
+  'read changes of tasks': {
+    call: (db) => listQueueTaskChanges(db, { tenantId, after: deepest.tasks }),
+    statement: /page AS MATERIALIZED/,
+    index: 'queue_tasks_tenant_id_changed_tx_id_idx',
+    pagesMax: 600,
+  },
+  'what wants a look among tasks': {
+    call: (db) => getQueueCommander(db, { tenantId, readerId: 'eve' }),
+    statement: /candidates AS MATERIALIZED/,
+    pagesMax: 12_000, // bounded by the scan of changes and of the heads of each state, a thousand rows each, with their marks
   },
 };
 
@@ -217,6 +321,7 @@ const SESSION_LOG: Record<string, Hot> = {
 };
 
 const HOT: Record<string, Hot> = {
+  ...QUEUE_TASKS,
   ...SESSION_LOG,
   'append run events': {
     call: (db) => appendRunEvents(db, { ...claimedKey(), epoch: claimed.epoch, events: [message('x')] }),
@@ -588,7 +693,27 @@ async function fill(): Promise<void> {
   // More than a page of the feed may scan: of a table that it may read whole anyway, a scan is as good as the index.
   await run(`INSERT INTO runplane.outbox_events (tx, shard, partition_key, tenant_id, stream, stream_id, sequence, type, event_id, data)
     SELECT 100 + i / 10, i % 32, 'k', $1, 'run', $3, 1000 + i, 'assistant_message', 'e' || i, '{"text":"x"}' FROM generate_series(1, 3 * $2::int) i`);
+  await run(
+    `INSERT INTO runplane.queue_lanes (tenant_id, queue, lane, max_running) SELECT $1, 'big', 'l' || i, CASE i WHEN 3 THEN 1000000 END FROM generate_series(0, 4) i`,
+  );
+  await run(`INSERT INTO runplane.queue_tasks (tenant_id, id, project_id, queue, lane, title, priority, state, changed_tx, payload, payload_hash, hash_version, due, ready_at, owner, epoch,
+      expires_at, attempts, attempt_id, last_retry_index, ended_at, created_at)
+    SELECT $1, 'q' || i, 'p', 'big', 'l' || i % 5, 't', i % 7, s.state::runplane.queue_task_state, 100 + i / 10, '{"n":1}', 'h', 1, i % 10 IN (6, 7, 8), now() + (i + 3600) * interval '1 s',
+      CASE s.state WHEN 'running' THEN 'x' END, CASE s.state WHEN 'pending' THEN 0 ELSE 1 END, CASE s.state WHEN 'running' THEN now() + (i + 3600) * interval '1 s' END,
+      CASE s.state WHEN 'pending' THEN 0 ELSE 1 END, CASE s.state WHEN 'pending' THEN NULL ELSE 'a' || i END, CASE s.state WHEN 'pending' THEN -1 ELSE 0 END,
+      CASE s.state WHEN 'completed' THEN now() END, now() - i * interval '1 s'
+    FROM generate_series(1, $2::int) i, LATERAL (SELECT CASE WHEN i % 10 < 5 THEN 'completed' WHEN i % 10 = 5 THEN 'running' ELSE 'pending' END AS state) s`);
+  await run(`INSERT INTO runplane.queue_attempts (tenant_id, task_id, attempt_id, retry_index, state, payload_hash, owner, epoch, activated_at, terminal_at)
+    SELECT $1, id, attempt_id, 0, state::text::runplane.queue_attempt_state, 'h', 'x', 1, now(), ended_at FROM runplane.queue_tasks WHERE attempt_id IS NOT NULL AND queue = 'big' AND $2::int > 0`);
+  await run(
+    `INSERT INTO runplane.queue_task_read_cursors (tenant_id, task_id, reader_id, task_version) SELECT $1, 'q' || i, 'eve', 1 FROM generate_series(1, $2::int) i`,
+  );
   await t.db.pool.query('VACUUM ANALYZE');
+  for (const over of TASK_LISTS) {
+    const { cursor } = await listQueueTasks(t.db, { tenantId, ...over, limit: 200 });
+    if (cursor !== null) deepestTasks.set(JSON.stringify(over), cursor);
+  }
+  deepest.tasks = (await listQueueTaskChanges(t.db, { tenantId, limit: 200 })).cursor;
   for (const [name, filter] of LISTS) {
     for (let page = 0, cursor: string | undefined; page < (name === 'all runs' ? 60 : 2); page += 1) {
       cursor = (await listRuns(t.db, { tenantId, ...filter, limit: 100, cursor })).cursor ?? undefined;

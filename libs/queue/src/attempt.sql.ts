@@ -1,6 +1,7 @@
 import { QUEUE_ATTEMPT_STATES, sessionPathOf, type QueueAttempt, type QueueAttemptState } from '@runplane/contracts';
 import { column, maybeRow, rows, sql, takingLock, type Sql, type SqlExecutor, type Tx } from '@runplane/database';
 import { z } from 'zod';
+import { bound } from './bound.sql';
 import type { TaskKey } from './task.sql';
 
 export const AttemptRow = z.object({
@@ -141,7 +142,7 @@ export function listAttemptsOfEndedRuns(on: SqlExecutor, limit: number): Promise
         FROM runplane.queue_attempts a LEFT JOIN runplane.runs r ON r.tenant_id = a.tenant_id AND r.id = a.run_id
         WHERE a.state = 'running' AND a.run_id IS NOT NULL AND CASE WHEN r.id IS NOT NULL THEN r.finished_at IS NOT NULL
           ELSE EXISTS (SELECT FROM runplane.run_tombstones d WHERE d.tenant_id = a.tenant_id AND d.run_id = a.run_id) END
-        LIMIT ${limit}::int`,
+        LIMIT ${bound(limit)}`,
   );
 }
 
@@ -153,6 +154,6 @@ export function listEndedReservations(on: SqlExecutor, limit: number): Promise<z
     on,
     ReservedRow,
     sql`SELECT a.tenant_id AS "tenantId", a.task_id AS "taskId", a.attempt_id AS "attemptId" FROM runplane.queue_attempts a
-        WHERE a.state = 'reserved' AND a.expires_at <= (SELECT runplane.app_now()) ORDER BY a.expires_at, a.tenant_id, a.task_id LIMIT ${limit}::int`,
+        WHERE a.state = 'reserved' AND a.expires_at <= (SELECT runplane.app_now()) ORDER BY a.expires_at, a.tenant_id, a.task_id LIMIT ${bound(limit)}`,
   );
 }

@@ -1,6 +1,7 @@
 import type { ClaimedQueueTask, JsonObject } from '@runplane/contracts';
-import { column, emptySql, rawSql, rows, sql, type Sql, type SqlExecutor } from '@runplane/database';
+import { column, emptySql, rows, sql, type Sql, type SqlExecutor } from '@runplane/database';
 import { z } from 'zod';
+import { bound } from './bound.sql';
 import { LANE_PLACE, QUEUE_PLACE } from './lane.sql';
 import { moveVersion } from './task.sql';
 
@@ -43,11 +44,6 @@ const ready = (queue: string): Sql => sql`t.queue = ${queue}::text AND t.state =
 const ORDER = sql`ORDER BY t.priority DESC, t.created_at, t.id`;
 const PICKED = sql`t.tenant_id, t.id, t.lane, t.priority, t.created_at, t.epoch, t.attempts, t.last_retry_index, t.attempt_id, t.payload_hash, t.session_id`;
 
-const count = (value: number): Sql => {
-  if (!Number.isSafeInteger(value)) throw new Error(`${value} is not a count for a statement`);
-  return rawSql(String(value)); // part of the text: a plan for any limit would read and sort the whole backlog
-};
-
 /** From `chosen` (locked tasks with `turn` and `places`) on: the attempts, the counts, the tasks, whatever else depends on `d`, the answer. */
 const takeChosen = ({ owner, leaseMs, attemptIds }: TaskClaim, more: Sql = emptySql): Sql => sql`
   d AS MATERIALIZED (
@@ -86,7 +82,7 @@ export function claimOfLane(
   on: SqlExecutor,
   { tenantId, lane, ...claim }: TaskClaim & { tenantId: string; lane: string },
 ): Promise<ClaimedQueueTask[]> {
-  const limit = count(claim.limit);
+  const limit = bound(claim.limit);
   return rows(
     on,
     ClaimedRow,
@@ -125,7 +121,7 @@ const tenantsInTurn = (queue: string, tenantsMax: number): Sql => {
     sql`(SELECT t.tenant_id FROM runplane.queue_tasks t WHERE ${ready(queue)} AND ${bound} ORDER BY t.tenant_id LIMIT 1)`;
   return sql`turn AS MATERIALIZED (
     SELECT q.tenant_id FROM runplane.queue_turns q
-    WHERE q.queue = ${queue}::text AND EXISTS (SELECT FROM runplane.queue_tasks t WHERE ${ready(queue)}) FOR NO KEY UPDATE
+    WHERE q.queue = ${queue}::text AND ${next(sql`true`)} IS NOT NULL FOR NO KEY UPDATE
   ), start AS MATERIALIZED (SELECT coalesce((SELECT tenant_id FROM turn), '') AS tenant_id),
   behind (tenant_id, turn) AS (
     SELECT n.tenant_id, 1 FROM start s CROSS JOIN LATERAL ${next(sql`t.tenant_id > s.tenant_id`)} n
@@ -157,7 +153,7 @@ export function claimOfQueue(
   on: SqlExecutor,
   { scope, lane, ...claim }: TaskClaim & { scope: ClaimScope; lane: string | undefined },
 ): Promise<ClaimedQueueTask[]> {
-  const limit = count(claim.limit);
+  const limit = bound(claim.limit);
   const all = 'tenantsMax' in scope;
   const named = lane === undefined ? sql`l.lane <> ''` : sql`l.lane = ${lane}::text`;
   const limited = lane === undefined ? sql`true` : sql`l.lane IN ('', ${lane}::text)`;

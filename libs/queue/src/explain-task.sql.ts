@@ -1,6 +1,7 @@
 import { QUEUE_ATTEMPT_STATES, QUEUE_TASK_STATES } from '@runplane/contracts';
 import { column, maybeRow, sql, type SqlExecutor } from '@runplane/database';
 import { z } from 'zod';
+import { bound } from './bound.sql';
 import type { TaskKey } from './task.sql';
 
 /** Tasks before this one in its lane are counted no further. */
@@ -50,7 +51,7 @@ export function findExplainedTask(on: SqlExecutor, { tenantId, taskId }: TaskKey
       (SELECT count(*)::int FROM (
         SELECT FROM runplane.queue_tasks x WHERE x.queue = t.queue AND x.tenant_id = t.tenant_id AND x.lane = t.lane AND x.state = 'pending' AND x.due
           AND t.state = 'pending' AND t.due AND (x.priority > t.priority OR (x.priority = t.priority AND (x.created_at, x.id) < (t.created_at, t.id)))
-        ORDER BY x.priority DESC, x.created_at, x.id LIMIT ${AHEAD_MAX}::int) ahead) AS "ahead",
+        ORDER BY x.priority DESC, x.created_at, x.id LIMIT ${bound(AHEAD_MAX)}) ahead) AS "ahead",
       EXISTS (SELECT FROM runplane.queue_tasks x WHERE x.tenant_id COLLATE "C" = t.tenant_id AND x.queue = t.queue AND x.state = 'running') AS "isQueueServed"
     FROM c, runplane.queue_tasks t
     LEFT JOIN runplane.queue_attempts a ON a.tenant_id = t.tenant_id AND a.task_id = t.id AND a.attempt_id = t.attempt_id

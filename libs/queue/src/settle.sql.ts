@@ -1,6 +1,7 @@
 import { QUEUE_ATTEMPTS_MAX, QUEUE_BACKOFF_MS_MAX, QUEUE_BACKOFF_MS_MIN, QUEUE_TASK_STATES, type Settlement } from '@runplane/contracts';
 import { backOffMs, column, rows, sql, type Sql, type SqlExecutor } from '@runplane/database';
 import { z } from 'zod';
+import { bound } from './bound.sql';
 import { leavePlaces, lockPlaces } from './lane.sql';
 import { moveVersion } from './task.sql';
 
@@ -82,7 +83,7 @@ export const RUNNER_LOST = 'runner-lost';
 export function settleEndedLeases(on: SqlExecutor, limit: number): Promise<VerdictRow[]> {
   const given = sql`
     SELECT t.tenant_id, t.id, t.epoch, 'released' AS outcome, ${RUNNER_LOST}::text AS failure_kind, ${LEASE_ENDED}::text AS failure_message, NULL::int AS delay_ms
-    FROM runplane.queue_tasks t WHERE t.expires_at <= (SELECT runplane.app_now()) ORDER BY t.expires_at, t.tenant_id, t.id LIMIT ${limit}::int`;
+    FROM runplane.queue_tasks t WHERE t.expires_at <= (SELECT runplane.app_now()) ORDER BY t.expires_at, t.tenant_id, t.id LIMIT ${bound(limit)}`;
   return rows(on, VerdictRow, settlementSql(given, { wait: false, isCurrent: sql`t.expires_at <= t.now` }));
 }
 
@@ -166,7 +167,7 @@ export function writeDue(on: SqlExecutor, limit: number): Promise<{ tenantId: st
     sql`WITH l AS MATERIALIZED (
           SELECT t.tenant_id, t.id FROM runplane.queue_tasks t
           WHERE t.state = 'pending' AND NOT t.due AND t.ready_at <= (SELECT runplane.app_now())
-          ORDER BY t.ready_at, t.tenant_id, t.id LIMIT ${limit}::int FOR NO KEY UPDATE SKIP LOCKED
+          ORDER BY t.ready_at, t.tenant_id, t.id LIMIT ${bound(limit)} FOR NO KEY UPDATE SKIP LOCKED
         )
         UPDATE runplane.queue_tasks t SET due = true FROM l
         WHERE t.tenant_id = l.tenant_id AND t.id = l.id AND t.state = 'pending' AND t.ready_at <= (SELECT runplane.app_now())

@@ -1,6 +1,7 @@
 import { QUEUE_TASK_STATES, type QueueTaskState, type QueueTaskSummary, sessionPathOf } from '@runplane/contracts';
 import { column, emptySql, joinSql, rows, sql, type Sql, type SqlExecutor } from '@runplane/database';
 import { z } from 'zod';
+import { bound } from './bound.sql';
 import { latestAttempt, SummaryRow, summaryColumns, toAttemptRef, withoutLatest } from './task.sql';
 
 // Lists of tasks. The tenant is spelled COLLATE "C", as their indexes have it, so that a claim cannot take one of these.
@@ -64,7 +65,7 @@ const firstOfEach = (tenantId: string, states: readonly QueueTaskState[], ranges
       (range) => sql`(
     SELECT t.* FROM runplane.queue_tasks t
     WHERE t.tenant_id COLLATE "C" = ${tenantId}::text AND t.queue = q.queue AND t.state = w.state::runplane.queue_task_state ${range}
-    ${ORDER} LIMIT ${limit}::int)`,
+    ${ORDER} LIMIT ${bound(limit)})`,
     ),
     ' UNION ALL ',
   )}) t`;
@@ -89,7 +90,7 @@ export async function listTasksPage(
     ListRow,
     sql`WITH RECURSIVE ${queuesOf(tenantId, queue)}, c AS MATERIALIZED (SELECT runplane.app_now() AS now),
         page AS MATERIALIZED (
-          SELECT t.* FROM (${firstOfEach(tenantId, state === undefined ? QUEUE_TASK_STATES : [state], ranges, limit)}) t ${ORDER} LIMIT ${limit}::int
+          SELECT t.* FROM (${firstOfEach(tenantId, state === undefined ? QUEUE_TASK_STATES : [state], ranges, limit)}) t ${ORDER} LIMIT ${bound(limit)}
         )
         SELECT ${summaryColumns(sql`c.now`)}, ${readerColumns(readerId)} FROM c, page t ${latestAttempt} ${ORDER}`,
   );
@@ -128,7 +129,7 @@ export async function listChangesPage(
   const range =
     from === 'end'
       ? sql`ORDER BY t.changed_tx DESC, t.id DESC LIMIT 1`
-      : sql`AND (t.changed_tx, t.id) > (${String(after.changedTx)}::bigint, ${after.taskId}::text) ORDER BY t.changed_tx, t.id LIMIT ${limit}::int`;
+      : sql`AND (t.changed_tx, t.id) > (${String(after.changedTx)}::bigint, ${after.taskId}::text) ORDER BY t.changed_tx, t.id LIMIT ${bound(limit)}`;
   const found = await rows(
     on,
     ChangeRow,
@@ -167,10 +168,10 @@ export async function listForCommander(
     ...(readerId === undefined
       ? []
       : [
-          sql`SELECT t.* FROM (${firstOfEach(tenantId, WANTING, WHOLE, scanRows)}) t WHERE ${isUnread(readerId)} ${ORDER} LIMIT ${limit}::int`,
+          sql`SELECT t.* FROM (${firstOfEach(tenantId, WANTING, WHOLE, scanRows)}) t WHERE ${isUnread(readerId)} ${ORDER} LIMIT ${bound(limit)}`,
           sql`SELECT t.* FROM (
-                SELECT t.* FROM runplane.queue_tasks t WHERE t.tenant_id COLLATE "C" = ${tenantId}::text ORDER BY t.changed_tx DESC, t.id DESC LIMIT ${scanRows}::int
-              ) t WHERE t.state IN ('completed', 'cancelled') AND ${isUnread(readerId)} ${inQueue} ${ORDER} LIMIT ${limit}::int`,
+                SELECT t.* FROM runplane.queue_tasks t WHERE t.tenant_id COLLATE "C" = ${tenantId}::text ORDER BY t.changed_tx DESC, t.id DESC LIMIT ${bound(scanRows)}
+              ) t WHERE t.state IN ('completed', 'cancelled') AND ${isUnread(readerId)} ${inQueue} ${ORDER} LIMIT ${bound(limit)}`,
         ]),
   ];
   const unreadFirst = readerId === undefined ? emptySql : sql`(${isUnread(readerId)}) DESC,`;
@@ -183,8 +184,9 @@ export async function listForCommander(
           ' UNION ',
         )}),
         page AS MATERIALIZED (
-          SELECT t.* FROM candidates x JOIN runplane.queue_tasks t ON t.tenant_id = ${tenantId}::text AND t.id = x.id
-          ORDER BY ${unreadFirst} t.priority DESC, t.created_at, t.id LIMIT ${limit}::int
+          SELECT t.* FROM candidates x CROSS JOIN LATERAL
+            (SELECT t.* FROM runplane.queue_tasks t WHERE t.tenant_id = ${tenantId}::text AND t.id = x.id OFFSET 0) t
+          ORDER BY ${unreadFirst} t.priority DESC, t.created_at, t.id LIMIT ${bound(limit)}
         )
         SELECT ${summaryColumns(sql`c.now`)}, ${readerColumns(readerId)} FROM c, page t ${latestAttempt}
         ORDER BY ${unreadFirst} t.priority DESC, t.created_at, t.id`,
