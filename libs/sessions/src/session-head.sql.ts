@@ -3,6 +3,7 @@ import {
   column,
   emptySql,
   joinSql,
+  maybeRow,
   rawSql,
   rows,
   sql,
@@ -103,6 +104,15 @@ export async function lockHead(tx: Tx, key: SessionKey): Promise<HeadRow | undef
   const { head } = foundHead(row, key, 0);
   tx.feed.raise(head.lastTx);
   return head;
+}
+
+/** Whether a session is there, however it stands. */
+export function findLastSequence(on: SqlExecutor, key: SessionKey): Promise<{ lastSequence: number } | undefined> {
+  return maybeRow(
+    on,
+    HeadRow.pick({ lastSequence: true }),
+    sql`SELECT last_sequence::text AS "lastSequence" FROM runplane.session_heads WHERE ${ofSession(key)}`,
+  );
 }
 
 const ListedHead = HeadRow.pick({ header: true, lastSequence: true, createdAt: true, updatedAt: true }).extend({ sessionId: column.text });

@@ -1,4 +1,4 @@
-import { column, maybeRow, sql, type Sql, type SqlExecutor } from '@runplane/database';
+import { column, emptySql, maybeRow, sql, type Sql, type SqlExecutor } from '@runplane/database';
 import { z } from 'zod';
 import type { SessionKey } from './session.sql';
 
@@ -16,10 +16,10 @@ const LeaseRow = z.object({
 });
 export type LeaseRow = z.infer<typeof LeaseRow>;
 
-const lockedHead = ({ tenantId, sessionId }: SessionKey): Sql => sql`
+const lockedHead = ({ tenantId, sessionId }: SessionKey, how: Sql = emptySql): Sql => sql`
   l AS MATERIALIZED (
     SELECT tenant_id, session_id, lease_owner, lease_epoch, lease_expires_at, copying, deleted_at FROM runplane.session_heads
-    WHERE tenant_id = ${tenantId}::text AND session_id = ${sessionId}::text FOR NO KEY UPDATE
+    WHERE tenant_id = ${tenantId}::text AND session_id = ${sessionId}::text FOR NO KEY UPDATE ${how}
   ), j AS MATERIALIZED (SELECT x.*, x.lease_owner IS NOT NULL AND x.lease_expires_at > x.now AS live FROM (SELECT l.*, runplane.app_now() AS now FROM l OFFSET 0) x)`;
 
 const COLUMNS = sql`runplane.ms_until(expires_at, now) AS "remainingMs", runplane.wire_time(expires_at) AS "expiresAt", copying AS "copying",
@@ -56,17 +56,17 @@ export function acquireLease(
   );
 }
 
-/** Prolongs a lease that is in force under this owner and epoch, never shortens it. */
+/** Prolongs a lease that is in force under this owner and epoch, never shortens it. `wait: false`: no row also where somebody holds the head. */
 export function renewLease(
   on: SqlExecutor,
   key: SessionKey,
-  { owner, epoch, leaseMs }: { owner: string; epoch: number; leaseMs: number },
+  { owner, epoch, leaseMs, wait }: { owner: string; epoch: number; leaseMs: number; wait: boolean },
 ): Promise<LeaseRow | undefined> {
   return maybeRow(
     on,
     LeaseRow,
     sql`
-    WITH ${lockedHead(key)}, g AS MATERIALIZED (
+    WITH ${lockedHead(key, wait ? emptySql : sql`SKIP LOCKED`)}, g AS MATERIALIZED (
       SELECT j.*, j.deleted_at IS NULL AND j.live AND j.lease_owner = ${owner}::text AND j.lease_epoch = ${epoch}::int AS granted FROM j
     ), u AS (
       UPDATE runplane.session_heads t SET lease_expires_at = greatest(t.lease_expires_at, ${after(leaseMs)})

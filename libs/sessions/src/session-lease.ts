@@ -1,5 +1,6 @@
 import {
   AcquireSessionLease,
+  LockTimeout,
   parseInput,
   ReleaseSessionLease,
   RenewSessionLease,
@@ -7,10 +8,12 @@ import {
   SessionLeaseLost,
   type SessionLease,
 } from '@runplane/contracts';
-import { executorOf, isTx, takingLock, type At } from '@runplane/database';
+import { backOffMs, executorOf, isTx, takingLock, type At, type Db } from '@runplane/database';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { requireHead } from './create-session';
 import { assertOpen } from './judge-append';
 import { sessionNotFound } from './session';
+import { findLastSequence } from './session-head.sql';
 import { acquireLease, endLease, renewLease, revokeLease, type LeaseRow } from './session-lease.sql';
 import type { SessionKey } from './session.sql';
 
@@ -43,18 +46,40 @@ export async function acquireSessionLease(
 }
 
 /**
- * Prolongs a lease in force. Called alone it runs on a connection of its own, so that a busy pool cannot starve it; one that has ended is not
- * revived. Locks: session head. Errors: SessionLeaseLost, SessionNotFound, SessionDeleted, InvalidRequest. Repeat: safe.
+ * Prolongs a lease in force; one that has ended is not revived. Called alone it runs on a connection of its own, so that a busy pool cannot starve
+ * it, and never waits there for a head that somebody holds: other renewals of this process come after it. It looks again instead.
+ * Locks: session head. Errors: SessionLeaseLost, SessionNotFound, SessionDeleted, LockTimeout, InvalidRequest. Repeat: safe.
  */
 export async function renewSessionLease(at: At, { tenantId, sessionId, ...input }: SessionKey & RenewSessionLease): Promise<SessionLease> {
   const { owner, epoch, leaseMs } = parseInput(RenewSessionLease, input);
   const key = { tenantId, sessionId };
   lockedBy(at, key);
-  const row = await renewLease(isTx(at) ? at : at.lane, key, { owner, epoch, leaseMs });
+  const row = isTx(at)
+    ? await renewLease(at, key, { owner, epoch, leaseMs, wait: true })
+    : await renewOnLane(at, key, { owner, epoch, leaseMs });
   if (row === undefined) throw sessionNotFound(sessionId);
   assertOpen({ sessionId, ...row });
   if (row.granted) return toLease(sessionId, row);
   throw lostLease(sessionId, epoch, row);
+}
+
+/** How soon a renewal looks again at a head that somebody holds. */
+const LOOK_AGAIN = { baseMs: 10, maxMs: 100 };
+
+/** Undefined: there is no such session. Errors: LockTimeout, after as long as a statement would have waited. */
+async function renewOnLane(
+  db: Db,
+  key: SessionKey,
+  lease: { owner: string; epoch: number; leaseMs: number },
+): Promise<LeaseRow | undefined> {
+  const deadline = performance.now() + db.options.lockTimeoutMs;
+  for (let look = 1; ; look += 1) {
+    const row = await renewLease(db.lane, key, { ...lease, wait: false });
+    if (row !== undefined) return row;
+    if ((await findLastSequence(db.lane, key)) === undefined) return undefined;
+    if (performance.now() > deadline) throw new LockTimeout();
+    await sleep(backOffMs(look, LOOK_AGAIN));
+  }
 }
 
 /** Gives a lease back; nothing happens where it is over. Locks: session head. Errors: SessionNotFound, InvalidRequest. Repeat: safe. */
@@ -65,7 +90,7 @@ export async function releaseSessionLease(
   const { owner, epoch } = parseInput(ReleaseSessionLease, input);
   const key = { tenantId, sessionId };
   lockedBy(at, key);
-  const released = await endLease(isTx(at) ? at : at.lane, key, { owner, epoch });
+  const released = await endLease(executorOf(at), key, { owner, epoch });
   if (!released) await requireHead(executorOf(at), key);
   return { released };
 }
