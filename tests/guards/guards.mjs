@@ -8,6 +8,7 @@ import { locksGuards } from './areas/locks.mjs';
 import { readingGuards } from './areas/reading.mjs';
 import { retentionGuards } from './areas/retention.mjs';
 import { sessionLogGuards } from './areas/session-log.mjs';
+import { sessionViewsGuards } from './areas/session-views.mjs';
 import { sessionsGuards } from './areas/sessions.mjs';
 import { sharedStatementsGuards } from './areas/shared-statements.mjs';
 import { statesGuards } from './areas/states.mjs';
@@ -20,6 +21,7 @@ export const GUARDS = [
   ...readingGuards,
   ...retentionGuards,
   ...sessionLogGuards,
+  ...sessionViewsGuards,
   ...sessionsGuards,
   ...sharedStatementsGuards,
   ...statesGuards,

@@ -26,3 +26,7 @@ export const sessionAppends = (name) => ({ file: `${SESSIONS}/append-session-eve
 export const sessionWriter = (name) => ({ file: `${SESSIONS}/session-writer.int.spec.ts`, name });
 export const readingOfLog = (name) => ({ file: `${SESSIONS}/read-session-events.int.spec.ts`, name });
 export const sessionLogHttp = (name) => ({ file: 'tests/contract/http-session-log.spec.ts', name });
+export const channelFold = (name) => ({ file: `${SESSIONS}/projections/channel.spec.ts`, name });
+export const contextFold = (name) => ({ file: `${SESSIONS}/projections/context.spec.ts`, name });
+export const snapshotFold = (name) => ({ file: `${SESSIONS}/projections/snapshot.spec.ts`, name });
+export const sessionViews = (name) => ({ file: `${SESSIONS}/views/views.int.spec.ts`, name });

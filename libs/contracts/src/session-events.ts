@@ -19,7 +19,7 @@ export const SessionEventType = z
   .string()
   .max(SESSION_EVENT_TYPE_CHARS_MAX)
   .regex(TYPE, 'lower-case letters, digits and hyphens, in parts with / between')
-  .meta({ description: 'Known types are listed in docs/events.md; any other is stored as well' });
+  .meta({ description: 'Known types are listed in docs/sessions.md; any other is stored as well' });
 
 const SPELLINGS = new Map<string, string>();
 

@@ -1,0 +1,63 @@
+// Views of the session log: folds, registered projections, reads, and what is removed by age.
+import { channelFold, contextFold, SESSIONS, sessionViews, snapshotFold } from '../places.mjs';
+
+const projections = `${SESSIONS}/projections`;
+
+export const sessionViewsGuards = [
+  {
+    name: 'a message comes into a session once',
+    file: `${projections}/channel.ts`,
+    text: 'if (known === undefined) return;',
+    replacement: 'return;',
+    test: channelFold('a message that has come in already is refused with the place where it is'),
+  },
+  {
+    name: 'a note does not grow without bound',
+    file: `${projections}/context-notes.ts`,
+    text: 'if (before + utf8Bytes(noteText(data)) <= NOTE_BYTES_MAX) return;',
+    replacement: 'return;',
+    test: contextFold('may not grow beyond their bound, whatever is stored'),
+  },
+  {
+    name: 'a malformed splice does not become the word on the inbox',
+    file: `${projections}/snapshot.ts`,
+    text: "return [{}, 'the splice is beyond the queue'];",
+    replacement: "return [{ hasInboxSplices: true }, 'the splice is beyond the queue'];",
+    test: snapshotFold('is told, and input events still count'),
+  },
+  {
+    name: 'a registered projection refuses no event',
+    file: `${projections}/team.ts`,
+    text: 'return failed(state, `event ${event.sequence}: ${redactError(error)}`);',
+    replacement: 'throw error;',
+    test: sessionViews('catches up with what others have appended, and goes stale instead of refusing an event'),
+  },
+  {
+    name: 'older rules leave the views of newer ones alone',
+    file: `${projections}/team.ts`,
+    text: "if (view !== null && view.version > version) return { ...empty, standsStill: 'newer' };",
+    replacement: '',
+    test: sessionViews('catches up with what others have appended, and goes stale instead of refusing an event'),
+  },
+  {
+    name: 'two projections do not share a key',
+    file: 'libs/contracts/src/session-projections.ts',
+    text: 'taken.add(key);',
+    replacement: '',
+    test: sessionViews('needs a key of its own'),
+  },
+  {
+    name: 'a page of history is bounded by bytes',
+    file: `${SESSIONS}/views/context-view.sql.ts`,
+    text: 'WHERE coalesce(bytes_before, 0) < ${bytesMax}::int',
+    replacement: 'WHERE ${bytesMax}::int > 0',
+    test: sessionViews('a page of history is bounded by bytes, and goes on where it stopped'),
+  },
+  {
+    name: 'a delivery that is open is not removed by age',
+    file: `${SESSIONS}/views/prune-channels.sql.ts`,
+    text: "is: sql`state <> 'queued'::runplane.delivery_state`",
+    replacement: 'is: sql`true`',
+    test: sessionViews('what is over in a channel is removed after its time, and the log keeps it'),
+  },
+];
