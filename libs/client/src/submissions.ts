@@ -1,9 +1,11 @@
 import {
   type AcceptSubmission,
+  CopiedSession,
   DeletedRun,
   DeletedSession,
   EndedSubmission,
   type EndSubmission,
+  type ForkSession,
   LIST_ROWS_MAX,
   newId,
   Submission,
@@ -63,6 +65,37 @@ export function submissionCalls(transport: Transport) {
 
     endSubmission: (sessionId: string, operationId: string, end: EndSubmission, o?: CallOptions): Promise<EndedSubmission> =>
       post(`${at(sessionId, operationId)}/end`, end, EndedSubmission, o),
+
+    /** A session of its own, as this one was up to an event. Sent once: a repeat finds the id in use. */
+    forkSession: (sessionId: string, fork: ForkSession, o?: CallOptions): Promise<CopiedSession> =>
+      call(
+        { method: 'POST', path: `/sessions/${encodeURIComponent(sessionId)}/fork`, body: fork, answer: CopiedSession, repeatable: false },
+        o,
+      ),
+
+    /** Its lines as text, piece by piece as they come. Errors: ConnectionFailed where the answer was cut. */
+    async *exportSession(sessionId: string, { signal }: { signal?: AbortSignal } = {}): AsyncGenerator<string, void, undefined> {
+      const never = new AbortController().signal;
+      const path = `/sessions/${encodeURIComponent(sessionId)}/export`;
+      const response = await transport.open(path, {}, { accept: 'application/x-ndjson' }, signal ?? never);
+      const decoder = new TextDecoder();
+      for await (const bytes of response.body as AsyncIterable<Uint8Array>) yield decoder.decode(bytes, { stream: true });
+      yield decoder.decode();
+    },
+
+    /** A session from its lines. Sent once: a repeat finds the id in use. */
+    importSession: (lines: string, o?: CallOptions): Promise<CopiedSession> =>
+      call(
+        {
+          method: 'POST',
+          path: '/session-imports',
+          body: lines,
+          contentType: 'application/x-ndjson',
+          answer: CopiedSession,
+          repeatable: false,
+        },
+        o,
+      ),
 
     deleteSession: (sessionId: string, { reason, ...o }: CallOptions & { reason?: string } = {}): Promise<DeletedSession> =>
       call(

@@ -24,6 +24,8 @@ export interface Call<T> {
   path: string;
   query?: Record<string, string | number | readonly string[] | undefined>;
   body?: unknown;
+  /** Of a body that is text already. */
+  contentType?: string | undefined;
   idempotencyKey?: string | undefined;
   answer: z.ZodType<T>;
   /** True when a repeat has the effect of one call. Others are sent once. */
@@ -55,11 +57,13 @@ export function createTransport(client: ClientOptions): Transport {
         headers: {
           authorization,
           accept: 'application/json',
-          ...(call.body === undefined ? {} : { 'content-type': 'application/json' }),
+          ...(call.body === undefined ? {} : { 'content-type': call.contentType ?? 'application/json' }),
           ...(call.idempotencyKey === undefined ? {} : { 'idempotency-key': headerText(call.idempotencyKey) }),
         },
         signal: deadline.signal,
-        ...(call.body === undefined ? {} : { body: JSON.stringify(call.body) }),
+        ...(call.body === undefined
+          ? {}
+          : { body: typeof call.body === 'string' && call.contentType !== undefined ? call.body : JSON.stringify(call.body) }),
       });
       const text = await response.text();
       if (!response.ok) throw refusal(response, text);

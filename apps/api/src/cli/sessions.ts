@@ -9,6 +9,7 @@ import {
 } from '@runplane/sessions';
 import type { Command } from 'commander';
 import { ConfigError } from '../config';
+import { addSessionCopyCommands } from './session-copies';
 import { table, withDb, type Terminal } from './terminal';
 
 interface RebuildOptions {
@@ -23,7 +24,8 @@ const PROGRESS_EVERY = 100;
 const PROGRESS_EVENTS = 50_000;
 
 export function addSessionCommands(program: Command, terminal: Terminal): void {
-  const sessions = program.command('sessions').description('The logs of sessions and the views of them.');
+  const sessions = program.command('sessions').alias('session').description('The logs of sessions and the views of them.');
+  addSessionCopyCommands(sessions, terminal);
   sessions
     .command('rebuild [session-id]')
     .description('Build the views of a session, or of many, anew from their logs. Readers and writers go on meanwhile.')

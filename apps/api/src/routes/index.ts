@@ -10,6 +10,7 @@ import { requestRoutes } from './requests';
 import { runnerRoutes } from './runner';
 import { runRoutes } from './runs';
 import { serviceRoutes } from './service';
+import { sessionCopyRoutes } from './session-copies';
 import { sessionLogRoutes } from './session-log';
 import { sessionViewRoutes } from './session-views';
 import { sessionRoutes } from './sessions';
@@ -26,6 +27,7 @@ const V1: readonly Route[] = [
   ...eventRoutes,
   ...sessionRoutes,
   ...sessionLogRoutes,
+  ...sessionCopyRoutes,
   ...sessionViewRoutes,
   ...submissionRoutes,
   ...requestRoutes,

@@ -262,7 +262,7 @@ test('what is exported, imported and exported again is the same to the byte, and
           fc.dictionary(fc.string({ unit: 'grapheme-ascii', maxLength: 4 }), fc.integer()),
         ),
       )
-      .map(([a, b]): NewSessionEvent => ({ type: 'custom/any', data: { a, b } as never })),
+      .map(([a, b]): NewSessionEvent => ({ type: 'custom/any', data: { a, b } })),
     text.map((id): NewSessionEvent => ({ type: 'context/note-appended', data: { path: `p${id.length % 3}`, text: id } })),
     fc.nat(3).map((n): NewSessionEvent => ({ type: 'context/window-started', data: { windowId: `w${n}` } })),
     fc.nat(3).map((n): NewSessionEvent => ({ type: 'channel/delivery/queued', data: { delivery_id: `d${n}` } })),
@@ -275,7 +275,7 @@ test('what is exported, imported and exported again is the same to the byte, and
       fc.dictionary(fc.string({ unit: 'grapheme-ascii', minLength: 1, maxLength: 5 }), fc.integer()),
       async (events, fields) => {
         const id = `prop-${(runs += 1)}`;
-        const { type: _, id: __, projectId: ___, ...rest } = fields as Record<string, number>;
+        const { type: _, id: __, projectId: ___, ...rest } = fields;
         await create(id, { rest });
         await append(id, events);
         const before = await exported(id);

@@ -1,0 +1,93 @@
+import { createClient, type Client } from '@runplane/client';
+import { acceptSubmission } from '@runplane/sessions';
+import type { AddressInfo } from 'node:net';
+import { OTHER_TENANT, TENANT, useApi } from '../support/test-api';
+
+// Submissions, copies and the deletion of sessions over HTTP, by the client.
+
+const api = useApi();
+let client: Client;
+let other: Client;
+beforeAll(async () => {
+  await api.app.listen({ host: '127.0.0.1', port: 0 });
+  const url = `http://127.0.0.1:${(api.app.server.address() as AddressInfo).port}`;
+  client = createClient({ url, apiKey: api.adminKey });
+  other = createClient({ url, apiKey: await api.makeKey(['sessions:read', 'sessions:write'], OTHER_TENANT) });
+});
+
+test('a submission is accepted with 202, repeated with 200, read, counted, listed and ended', async () => {
+  await client.createSession({ id: 's/1' });
+  const send = (headers: Record<string, string>, body: unknown = { kind: 'turn', payload: { text: 'hi' } }) =>
+    api.call('POST', '/v1/sessions/s%2F1/submissions', { headers, body });
+  expect(await send({ 'idempotency-key': 'op-1' })).toMatchObject({ status: 202, body: { status: 'accepted', acceptedSequence: 0 } });
+  expect(await send({ 'idempotency-key': 'op-1' })).toMatchObject({ status: 200, body: { status: 'duplicate', state: 'pending' } });
+  expect(await send({})).toMatchObject({ status: 400, body: { code: 'idempotency_key_required' } });
+  expect(await send({ 'idempotency-key': 'op-1' }, { kind: 'turn' })).toMatchObject({
+    status: 409,
+    body: { code: 'idempotency_conflict' },
+  });
+  expect(await send({ 'idempotency-key': 'op-2' }, { kind: 'turn', expectedRevision: 7 })).toMatchObject({
+    status: 409,
+    body: { code: 'revision_conflict', data: { lastSequence: 0 } },
+  });
+  expect(await send({ 'idempotency-key': 'op-2' }, { kind: 'turn', payload: { 'a\u0000': 1 } })).toMatchObject({ status: 400 });
+
+  const second = await client.acceptSubmission('s/1', { kind: 'note' }, { operationId: 'op-2' });
+  expect(await client.getSubmissionReceipt('s/1', 'op-2')).toEqual({ ...second, status: 'duplicate' });
+  expect(await client.countSubmissions('s/1')).toEqual({ unfinished: 2, turns: 1 });
+  const listed: string[] = [];
+  for await (const { operationId } of client.iterateSubmissions('s/1')) listed.push(operationId);
+  expect(listed).toEqual(['op-1', 'op-2']);
+  expect((await client.listSubmissions(undefined, { limit: 1 })).submissions).toHaveLength(1);
+  expect(await client.endSubmission('s/1', 'op-1', { state: 'failed', error: 'no' })).toMatchObject({
+    changed: true,
+    submission: { lastError: 'no' },
+  });
+  expect(await client.getSubmission('s/1', 'op-1')).toMatchObject({ state: 'failed', endedSequence: 2 });
+  await expect(client.endSubmission('s/1', 'op-2', { state: 'completed', claimEpoch: 3 })).rejects.toMatchObject({
+    status: 409,
+    code: 'claim_lost',
+  });
+  await expect(other.getSubmission('s/1', 'op-1')).rejects.toMatchObject({ status: 404 });
+});
+
+test('a session goes out as lines and comes in as another tenant’s, is forked, and is deleted', async () => {
+  await client.createSession({ id: 'c1', note: 'é' });
+  await client.acceptSubmission('c1', { kind: 'turn' }, { operationId: 'op' });
+  await client.endSubmission('c1', 'op', { state: 'completed' });
+  let lines = '';
+  for await (const part of client.exportSession('c1')) lines += part;
+  expect(lines.split('\n')).toHaveLength(4);
+  expect(await other.importSession(lines)).toEqual({ sessionId: 'c1', copiedThrough: 1, lastSequence: 1, closed: 0 });
+  let again = '';
+  for await (const part of other.exportSession('c1')) again += part;
+  expect(again).toBe(lines);
+  await expect(other.importSession(lines)).rejects.toMatchObject({ status: 409, code: 'session_exists' });
+  await expect(other.importSession('{"type":"session","id":"x"}\nno')).rejects.toMatchObject({
+    status: 400,
+    code: 'invalid_import',
+    data: { line: 2 },
+  });
+  expect(await api.call('POST', '/v1/session-imports', { body: { type: 'session' } })).toMatchObject({
+    status: 400,
+    body: { code: 'invalid_request' },
+  });
+
+  expect(await client.forkSession('c1', { newSessionId: 'c2', throughSequence: 0 })).toMatchObject({ closed: 1, copiedThrough: 0 });
+  const deleted = await client.deleteSession('c2', { reason: 'done' });
+  expect(await client.deleteSession('c2')).toEqual({ ...deleted, changed: false });
+  await expect(client.getSessionLog('c2')).rejects.toMatchObject({ status: 410, code: 'session_deleted' });
+  await expect(client.getSession('c2')).rejects.toMatchObject({ status: 410 });
+  await expect(other.deleteSession('c2')).rejects.toMatchObject({ status: 404 });
+  await expect(client.deleteRun('run-none')).rejects.toMatchObject({ status: 404, code: 'run_not_found' });
+});
+
+test('of twenty twins that accept one submission one does, and all have its receipt', async () => {
+  await client.createSession({ id: 'twins' });
+  const submission = { kind: 'turn', expectedRevision: -1 };
+  const receipts = await Promise.all(
+    Array.from({ length: 20 }, () => acceptSubmission(api.db, { tenantId: TENANT, sessionId: 'twins', operationId: 'op', submission })),
+  );
+  expect(receipts.filter(({ status }) => status === 'accepted')).toHaveLength(1);
+  expect(new Set(receipts.map(({ submissionId }) => submissionId)).size).toBe(1);
+});
