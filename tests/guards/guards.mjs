@@ -6,6 +6,7 @@ import { holdersGuards } from './areas/holders.mjs';
 import { launchersGuards } from './areas/launchers.mjs';
 import { locksGuards } from './areas/locks.mjs';
 import { readingGuards } from './areas/reading.mjs';
+import { rebuildGuards } from './areas/rebuilds.mjs';
 import { retentionGuards } from './areas/retention.mjs';
 import { sessionLogGuards } from './areas/session-log.mjs';
 import { sessionViewsGuards } from './areas/session-views.mjs';
@@ -19,6 +20,7 @@ export const GUARDS = [
   ...launchersGuards,
   ...locksGuards,
   ...readingGuards,
+  ...rebuildGuards,
   ...retentionGuards,
   ...sessionLogGuards,
   ...sessionViewsGuards,

@@ -30,3 +30,4 @@ export const channelFold = (name) => ({ file: `${SESSIONS}/projections/channel.s
 export const contextFold = (name) => ({ file: `${SESSIONS}/projections/context.spec.ts`, name });
 export const snapshotFold = (name) => ({ file: `${SESSIONS}/projections/snapshot.spec.ts`, name });
 export const sessionViews = (name) => ({ file: `${SESSIONS}/views/views.int.spec.ts`, name });
+export const rebuilds = (name) => ({ file: 'libs/sessions/src/rebuild/rebuild-session.int.spec.ts', name });

@@ -2,6 +2,7 @@ import type { JsonObject, NewSessionEvent, SessionProjection } from '@runplane/c
 import { ensureTenant, inTransaction, openDb, type Db } from '@runplane/database';
 import { openClient, useDatabase, waitUntilBlocked } from '@runplane/database/testing';
 import { appendAsServer } from '../append-as-server';
+import { expireRequestsOnce } from '../expire-requests-once';
 import { VIEWS_VERSION } from '../projections';
 import { createSessions } from '../sessions';
 import { rebuildSession, type RebuildOptions } from './rebuild-session';
@@ -278,6 +279,23 @@ describe('a rebuild of a session', () => {
     expect(await rebuild('odd')).toMatchObject({ changedRows: 0 });
   });
 
+  test('has rows that no sweeper takes for live ones', async () => {
+    await createSessions(t.db).createSession({ tenantId, header: { id: 'due' } });
+    await append('due', event('approval/requested', { approval_id: 'over', timeout_seconds: 0 }), event('x/y'));
+    await append('due', event('approval/resolved', { approval_id: 'over', resolution: 'expired', actor: { type: 'system', id: 's' } }));
+    const stop = new AbortController();
+    const onProgress = () => {
+      stop.abort();
+    };
+    await expect(rebuild('due', { pageEvents: 2, signal: stop.signal, onProgress })).rejects.toThrow(/abort/);
+    expect(await query(`SELECT state FROM runplane.approvals WHERE approval_id = 'over' AND ascii(tenant_id) < 32`)).toEqual([
+      { state: 'pending' },
+    ]);
+
+    expect(await expireRequestsOnce(t.db)).toMatchObject({ changed: 0, failed: 0 });
+    expect(await rebuild('due')).toMatchObject({ events: 1, changedRows: 0 });
+  });
+
   test('reads a large log in pages of bounded bytes', async () => {
     await createSessions(t.db).createSession({ tenantId, header: { id: 'large' } });
     const megabyte = 'x'.repeat(1_000_000);
@@ -310,6 +328,8 @@ describe('the background', () => {
     await query(`UPDATE runplane.session_heads SET views_version = 9999 WHERE session_id = 'newer'`);
     await query(`UPDATE runplane.session_heads SET last_sequence = last_sequence + 1 WHERE session_id = 'broken'`); // a log without its end
 
+    await append('older', event('x/y'));
+    expect(await getSessionRebuild(t.db, key('older'))).toMatchObject({ stale: true, viewsVersion: 1 });
     const failed: unknown[] = [];
     const pass = () => rebuildStaleOnce(t.db, { owner, onFailed: ({ sessionId }, error) => failed.push([sessionId, String(error)]) });
     expect(await pass()).toMatchObject({ changed: 1, failed: 1, requested: 2 });
