@@ -5,7 +5,7 @@ import { useApi } from '../support/test-api';
 const api = useApi();
 
 interface Step {
-  readonly method: 'GET' | 'POST';
+  readonly method: 'GET' | 'POST' | 'DELETE';
   readonly url: string;
   readonly body: string;
   readonly status: number;
@@ -15,7 +15,7 @@ interface Step {
 function stepsOf(document: string): Step[] {
   const blocks = [...document.matchAll(/^```http\n([\s\S]*?)^```/gm)].map(([, block = '']) => block);
   return blocks.flatMap((block) =>
-    [...block.matchAll(/^(GET|POST) (\S+)\n([\s\S]*?)→ (\d{3})$/gm)].map(([, method, url = '', body = '', status]) => ({
+    [...block.matchAll(/^(GET|POST|DELETE) (\S+)\n([\s\S]*?)→ (\d{3})$/gm)].map(([, method, url = '', body = '', status]) => ({
       method: method as Step['method'],
       url,
       body,
@@ -23,6 +23,8 @@ function stepsOf(document: string): Step[] {
     })),
   );
 }
+
+const isJson = (type: unknown): boolean => /^application\/(problem\+)?json/.test(String(type));
 
 describe('the example of docs/sessions.md', () => {
   it('is answered as it says', async () => {
@@ -38,12 +40,15 @@ describe('the example of docs/sessions.md', () => {
         status,
         answer: undefined,
       });
-      answers.push(answer.json());
+      answers.push(isJson(answer.headers['content-type']) ? answer.json() : { text: answer.body });
     }
 
     const of = (url: string) => answers[steps.findIndex((step) => step.url.startsWith(url))];
     expect(of('/v1/sessions/s1/snapshot')).toMatchObject({ snapshot: { driverState: 'idle', activeTurnId: null } });
     expect(of('/v1/sessions/s1/context-search')).toMatchObject({ matches: [{ role: 'tool' }, { role: 'assistant' }], cursor: null });
-    expect(answers.at(-1)).toMatchObject({ code: 'session_lease_lost' });
+    const refusals = answers.filter((answer) => 'code' in answer).map(({ code }) => code);
+    expect(refusals).toEqual(['session_lease_lost', 'session_deleted']);
+    expect(of('/v1/sessions/s2/events')).toMatchObject({ events: [{}, {}, {}, {}, { type: 'session/forked' }] });
+    expect(String(of('/v1/sessions/s1/export')?.['text']).split('\n')[0]).toContain('"type":"session"');
   });
 });
