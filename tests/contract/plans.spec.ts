@@ -37,6 +37,7 @@ import {
   listSessionTrace,
   pruneCancelRequestsOnce,
   pruneIntentsOnce,
+  pruneReadersOnce,
   pruneRunEventsOnce,
   pruneRunsOnce,
   sweepCancelDeadlinesOnce,
@@ -449,7 +450,7 @@ function retentionStatements(): Record<string, Hot> {
   const pass = {
     tenantId,
     dryRun: true,
-    policy: { runsDays: 1, eventsDays: 1, intentsDays: 1, cancelRequestsDays: 1, runnersDays: 1, archive: false },
+    policy: { runsDays: 1, eventsDays: 1, intentsDays: 1, cancelRequestsDays: 1, runnersDays: 1, readersDays: 1, archive: false },
   };
   return {
     'find runs to remove': {
@@ -477,6 +478,7 @@ function retentionStatements(): Record<string, Hot> {
       statement: /dispatch_intents x/,
       index: 'dispatch_intents_tenant_id_finished_at_id_idx',
     },
+    'find silent readers': { call: (db) => pruneReadersOnce(db, pass), statement: /session_readers r/ },
     'find cancel requests to remove': { call: (db) => pruneCancelRequestsOnce(db, pass), statement: /cancel_requests x/ },
   };
 }

@@ -18,6 +18,7 @@ const retention = {
   intentsDays: days.meta({ description: 'Finished dispatch intents of ended runs, from their finish' }),
   cancelRequestsDays: days.meta({ description: 'Cancel requests that have been answered, from the answer' }),
   runnersDays: days.meta({ description: 'Runners that are silent, from when they were last seen' }),
+  readersDays: days.meta({ description: 'Readers of sessions that have marked nothing read since then, with their marks' }),
   archive: z
     .boolean()
     .meta({ description: 'Runs and events are removed only when a copy has been archived and read back; false: without a copy' }),
@@ -31,6 +32,7 @@ export const RetentionPolicy = z
     intentsDays: retention.intentsDays.default(null),
     cancelRequestsDays: retention.cancelRequestsDays.default(null),
     runnersDays: retention.runnersDays.default(null),
+    readersDays: retention.readersDays.default(null),
     archive: retention.archive.default(true),
   })
   .meta({ id: 'RetentionPolicy' });

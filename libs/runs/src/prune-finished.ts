@@ -1,5 +1,6 @@
 import type { RetentionKind } from '@runplane/contracts';
 import { compareC, type Db } from '@runplane/database';
+import { deleteSilentReaders } from '@runplane/sessions';
 import { retentionPass, type RetentionPass, type RetentionReport, type TenantPass, type TenantResult } from './retention-pass';
 import { pruneDueCancelRequests, pruneDueIntents, type Due } from './retention.sql';
 import { deleteSilentRunners } from './runner.sql';
@@ -32,6 +33,16 @@ export function pruneRunnersOnce(db: Db, pass: RetentionPass = {}): Promise<Rete
     pruneRows(tenant, { kind: 'runners', rows: 'runners' }, tenant.policy.runnersDays, ({ days, ...due }) =>
       deleteSilentRunners(db.sql, { ...due, silentMs: days * DAY_MS }),
     ),
+  );
+}
+
+/**
+ * Deletes readers of sessions that have marked nothing read for longer than `readersDays`, with their marks: whoever comes back finds everything
+ * unread. Of one with very many marks a part; the next pass goes on. Locks: the readers, SKIP LOCKED → their marks. The rest as above.
+ */
+export function pruneReadersOnce(db: Db, pass: RetentionPass = {}): Promise<RetentionReport> {
+  return retentionPass(db, 'readers', pass, (tenant) =>
+    pruneRows(tenant, { kind: 'readers', rows: 'readers' }, tenant.policy.readersDays, (due) => deleteSilentReaders(db.sql, due)),
   );
 }
 

@@ -1,6 +1,6 @@
 import type { RetentionKind } from '@runplane/contracts';
 import type { Db } from '@runplane/database';
-import { pruneCancelRequestsOnce, pruneIntentsOnce, pruneRunnersOnce } from './prune-finished';
+import { pruneCancelRequestsOnce, pruneIntentsOnce, pruneReadersOnce, pruneRunnersOnce } from './prune-finished';
 import { pruneRunEventsOnce, pruneRunsOnce } from './prune-runs';
 import type { RetentionPass, RetentionReport } from './retention-pass';
 
@@ -11,4 +11,5 @@ export const PRUNE_ONCE: Readonly<Record<RetentionKind, (db: Db, pass?: Retentio
   intents: pruneIntentsOnce,
   'cancel-requests': pruneCancelRequestsOnce,
   runners: pruneRunnersOnce,
+  readers: pruneReadersOnce,
 };

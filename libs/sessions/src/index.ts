@@ -20,6 +20,7 @@ export { listSessionChanges, type ListSessionChanges } from './list-session-chan
 export { listSessionLogs, type ListSessionLogs } from './list-session-logs';
 export { listSessions, type ListSessions } from './list-sessions';
 export { markSessionRead, markSessionsRead } from './mark-sessions-read';
+export { deleteSilentReaders } from './read-cursor.sql';
 export {
   assertApproved,
   getApproval,

@@ -389,6 +389,12 @@ CREATE INDEX "session_rebuilds_due" ON "runplane"."session_rebuilds"("ready_at",
 -- CreateIndex
 CREATE INDEX "session_rebuilds_finished" ON "runplane"."session_rebuilds"("finished_at", "tenant_id", "session_id") WHERE (state = 'completed'::runplane.rebuild_state);
 
+-- CreateIndex
+CREATE INDEX "session_read_cursors_tenant_id_reader_id_idx" ON "runplane"."session_read_cursors"("tenant_id", "reader_id");
+
+-- CreateIndex
+CREATE INDEX "session_readers_tenant_id_read_at_reader_id_idx" ON "runplane"."session_readers"("tenant_id", "read_at", "reader_id");
+
 -- AddForeignKey
 ALTER TABLE "runplane"."session_heads" ADD CONSTRAINT "session_heads_tenant_id_session_id_fkey" FOREIGN KEY ("tenant_id", "session_id") REFERENCES "runplane"."sessions"("tenant_id", "session_id") ON DELETE RESTRICT ON UPDATE CASCADE;
 
@@ -422,3 +428,8 @@ INSERT INTO "runplane"."session_heads" (tenant_id, session_id, header, incarnati
 SELECT tenant_id, session_id, json_build_object('id', session_id, 'projectId', project_id, 'backendProfile', backend_profile),
   replace(gen_random_uuid()::text, '-', ''), project_id, partition_key, shard, 1, created_at, created_at
 FROM "runplane"."sessions";
+
+-- By hand: whoever has marked a session read has a row as a reader, by which retention finds its marks.
+INSERT INTO "runplane"."session_readers" AS r (tenant_id, reader_id, read_tx, read_at)
+SELECT tenant_id, reader_id, -1, max(read_at) FROM "runplane"."session_read_cursors" GROUP BY tenant_id, reader_id
+ON CONFLICT (tenant_id, reader_id) DO UPDATE SET read_at = greatest(r.read_at, excluded.read_at);

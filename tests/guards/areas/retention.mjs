@@ -51,4 +51,18 @@ export const retentionGuards = [
     replacement: '',
     test: races('retention', 'behind it a new one'),
   },
+  {
+    name: 'a reader that marks at that moment is passed over',
+    file: 'libs/sessions/src/read-cursor.sql.ts',
+    text: 'FOR UPDATE OF r SKIP LOCKED',
+    replacement: '',
+    test: { file: `${RUNS}/prune-readers.int.spec.ts`, name: 'who marks at that moment is passed over, and very many marks go in parts' },
+  },
+  {
+    name: 'a reader goes with the last of its marks',
+    file: 'libs/sessions/src/read-cursor.sql.ts',
+    text: 'AND r.reader_id NOT IN (SELECT reader_id FROM rest)',
+    replacement: '',
+    test: { file: `${RUNS}/prune-readers.int.spec.ts`, name: 'who marks at that moment is passed over, and very many marks go in parts' },
+  },
 ];

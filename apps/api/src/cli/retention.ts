@@ -70,7 +70,7 @@ export function addRetentionPolicyCommand(tenants: Command, terminal: Terminal):
         Object.keys(ages).length === 0 ? requireTenant(db.sql, tenantId) : writeRetention(db.sql, tenantId, ages),
       );
       const policy = RetentionPolicy.parse(settings.retention ?? {});
-      const shown = ['runsDays', 'eventsDays', 'intentsDays', 'cancelRequestsDays', 'runnersDays'] as const;
+      const shown = ['runsDays', 'eventsDays', 'intentsDays', 'cancelRequestsDays', 'runnersDays', 'readersDays'] as const;
       terminal.print(command, { tenantId, retention: policy }, () =>
         table([
           ...shown.map((name) => [name, policy[name] === null ? 'for ever' : `${policy[name]} days`]),
@@ -87,6 +87,7 @@ function withAges(command: Command): Command {
     .option('--intents-days <days>', 'finished dispatch intents of ended runs', parseDays)
     .option('--cancel-requests-days <days>', 'answered cancel requests', parseDays)
     .option('--runners-days <days>', 'silent runners', parseDays)
+    .option('--readers-days <days>', 'silent readers of sessions, with their marks', parseDays)
     .option('--archive', 'remove runs and events only with a copy')
     .option('--no-archive', 'remove runs and events without a copy');
 }
