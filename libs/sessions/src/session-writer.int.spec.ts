@@ -1,3 +1,4 @@
+import { OutcomeUnknown } from '@runplane/contracts';
 import { ensureTenant, sql } from '@runplane/database';
 import { useDatabase } from '@runplane/database/testing';
 import { appendSessionEvents } from './append-session-events';
@@ -107,7 +108,6 @@ test('an append whose answer was lost is found again, not written twice', async 
   const real = on.query.bind(on);
   const query = jest.spyOn(on, 'query').mockImplementationOnce(async (statement) => {
     await real(statement);
-    const { OutcomeUnknown } = await import('@runplane/contracts');
     throw new OutcomeUnknown();
   });
   const answer = await writer.append([said('a'), said('b')]);

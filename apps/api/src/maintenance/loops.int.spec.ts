@@ -1,12 +1,13 @@
 import { useDatabase } from '@runplane/database/testing';
 import * as runs from '@runplane/runs';
+import * as sessions from '@runplane/sessions';
 import { Credentials } from '../access/credentials';
 import { startLoops } from './loops';
 
 const store = useDatabase();
 
-test('every bounded pass of libs/runs is hosted by a loop: nothing that time ends is forgotten', async () => {
-  const passes = Object.keys(runs).flatMap((name) => /^(\w+)Once$/.exec(name)?.[1] ?? []);
+test('every bounded pass of libs/runs and libs/sessions is hosted by a loop: nothing that time ends is forgotten', async () => {
+  const passes = Object.keys({ ...runs, ...sessions }).flatMap((name) => /^(\w+)Once$/.exec(name)?.[1] ?? []);
   const launcher: runs.Launcher = { kind: 'none', launch: () => Promise.reject(new Error('nothing to launch')) };
 
   const collector: runs.StorageCollector = { kinds: ['folder'], collect: () => Promise.reject(new Error('nothing to delete')) };
