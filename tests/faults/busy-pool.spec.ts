@@ -2,6 +2,7 @@ import { createRun, heartbeat } from '@runplane/runs';
 import { inTransaction, openDb, sql, type Db } from '@runplane/database';
 import { assertNothingOpen, openClient, startTcpProxy, useDatabase, type TcpProxy } from '@runplane/database/testing';
 import { aClaimedRun, makeTenants, newRun, TENANT } from '@runplane/runs/testing';
+import { acquireSessionLease, createSessions, renewSessionLease } from '@runplane/sessions';
 import { until } from '../support/until';
 
 jest.setTimeout(30_000);
@@ -20,8 +21,10 @@ describe('a pool of two connections', () => {
     await proxy.close();
   });
 
-  test('that are both taken for long lets heartbeats through', async () => {
+  test('that are both taken for long lets heartbeats and renewals of session leases through', async () => {
     const { run, epoch } = await aClaimedRun(db);
+    await createSessions(db).createSession({ tenantId: TENANT, header: { id: 's' } });
+    const lease = await acquireSessionLease(db, { tenantId: TENANT, sessionId: 's', owner: 'w' });
     const slow = [1, 2].map(() => db.sql.query(sql`SELECT 1 AS one FROM pg_sleep(3)`));
     await until('both connections are taken', () => db.pool.totalCount === 2 && db.pool.idleCount === 0);
 
@@ -29,6 +32,7 @@ describe('a pool of two connections', () => {
     for (let beat = 1; beat <= 5; beat += 1) {
       const sentAt = performance.now();
       await heartbeat(db, { tenantId: TENANT, runId: run.id, epoch });
+      await renewSessionLease(db, { tenantId: TENANT, sessionId: 's', owner: 'w', epoch: lease.epoch });
       latencies.push(performance.now() - sentAt);
     }
 
