@@ -173,6 +173,11 @@ export const ROUTE_SAMPLES: Readonly<Record<string, RouteSample>> = {
   'PUT /v1/sessions/:sessionId/storage': { body: () => ({ kind: 'folder', name: 'f' }), foreign: 404 },
   'POST /v1/sessions/:sessionId/storage/evicted': { body: () => ({ name: 'f', storageVersion: 1 }), foreign: 404 },
   'GET /v1/expired-storage': { foreign: 'own' },
+  'POST /v1/runs/:runId/session-events': {
+    body: ({ epoch }) => ({ epoch, events: [{ type: 'user/message', data: { content: 'x' } }] }),
+    foreign: 404,
+    fenced: true,
+  },
   'POST /v1/runs/:runId/approvals': {
     body: ({ epoch }) => ({ epoch, toolName: 'bash', argumentsDigest: 'a'.repeat(64), reason: 'why' }),
     foreign: 404,

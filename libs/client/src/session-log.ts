@@ -1,6 +1,7 @@
 import {
   type AcquireSessionLease,
   AppendedSessionEvents,
+  type AppendRunSessionEvents,
   type AppendSessionEvents,
   CreatedSession,
   EVENT_LIST_ROWS_MAX,
@@ -58,6 +59,14 @@ export function sessionLogCalls(transport: Transport, options: ClientOptions) {
       { appendId = newId('append'), ...append }: AppendSessionEvents,
       o?: CallOptions,
     ): Promise<AppendedSessionEvents> => post(`${at(sessionId)}/events`, { ...append, appendId }, AppendedSessionEvents, o),
+
+    /** As the runner of the session's open turn, under the claim of its run. */
+    appendRunSessionEvents: (
+      runId: string,
+      { appendId = newId('append'), ...append }: AppendRunSessionEvents,
+      o?: CallOptions,
+    ): Promise<AppendedSessionEvents> =>
+      post(`/runs/${encodeURIComponent(runId)}/session-events`, { ...append, appendId }, AppendedSessionEvents, o),
 
     readSessionEvents,
 

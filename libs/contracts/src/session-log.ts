@@ -83,6 +83,12 @@ export const AppendSessionEvents = z
   .meta({ id: 'AppendSessionEvents' });
 export type AppendSessionEvents = z.input<typeof AppendSessionEvents>;
 
+/** By the runner of a session's open turn, under the claim of its run. */
+export const AppendRunSessionEvents = AppendSessionEvents.omit({ expectedSequence: true })
+  .extend({ epoch: epoch.meta({ description: 'Of the claim of the run' }) })
+  .meta({ id: 'AppendRunSessionEvents' });
+export type AppendRunSessionEvents = z.input<typeof AppendRunSessionEvents>;
+
 export const AppendedSessionEvent = z
   .object({
     sequence,

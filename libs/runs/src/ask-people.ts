@@ -5,8 +5,6 @@ import {
   RequestApproval,
   RequestInput,
   RunCancelling,
-  RunNotActive,
-  SessionRequired,
   type Approval,
   type InputRequest,
   type NewSessionEvent,
@@ -18,18 +16,14 @@ import {
   appendAsServer,
   askForApproval,
   askForInput,
-  findSession,
   getApproval,
   getInputRequest,
   waitForApproval,
   waitForInput,
-  type SessionKey,
 } from '@runplane/sessions';
-import { runClosed } from './create-command';
-import { leaseLost } from './heartbeat';
-import { requireLockedRun, requireRun } from './require';
-import { decideWriter } from './run-decisions';
+import { requireRun } from './require';
 import type { RunKey } from './run.sql';
+import { requireTurn } from './session-turn';
 
 // What a runner asks of people. It needs no session lease: its right is the claim of the run that has the session's open turn, checked under the
 // run's lock, which whoever would take the turn away has to wait for (OWN-3). Run and command are stamped on what it asks, and end it (END-1).
@@ -47,33 +41,21 @@ import type { RunKey } from './run.sql';
  */
 export async function requestApproval(tx: Tx, { tenantId, runId, ...input }: RunKey & RequestApproval): Promise<RequestedApproval> {
   const { epoch, ...ask } = parseInput(RequestApproval, input);
-  const { key, append } = await requireTurn(tx, { tenantId, runId }, epoch);
+  const { key, append } = await askerOf(tx, { tenantId, runId }, epoch);
   return askForApproval(tx, key, ask, append);
 }
 
 /** The same for input. Errors: InputRequestConflict, InvalidInputSchema besides. Emits: user-input/requested. */
 export async function requestInput(tx: Tx, { tenantId, runId, ...input }: RunKey & RequestInput): Promise<RequestedInput> {
   const { epoch, ...ask } = parseInput(RequestInput, input);
-  const { key, append } = await requireTurn(tx, { tenantId, runId }, epoch);
+  const { key, append } = await askerOf(tx, { tenantId, runId }, epoch);
   return askForInput(tx, key, ask, append);
 }
 
-/** The session whose open turn the holder of this epoch works on, and how its events come into the log. Locks: run. */
-async function requireTurn(tx: Tx, { tenantId, runId }: RunKey, epoch: number) {
-  const run = await requireLockedRun(tx, { tenantId, runId });
-  const writer = decideWriter(run, epoch);
-  if (writer.kind === 'lease-lost') throw leaseLost({ runId, epoch, currentEpoch: run.claimEpoch });
-  if (writer.kind === 'closed') throw runClosed(run);
+/** How the holder of this epoch puts what it asks into the log of its session. Locks: run. */
+async function askerOf(tx: Tx, { tenantId, runId }: RunKey, epoch: number) {
+  const { run, key, commandId } = await requireTurn(tx, { tenantId, runId }, epoch);
   if (run.status === 'cancelling') throw new RunCancelling(`Run ${runId} is being cancelled: it asks nobody any more.`, { runId });
-  const { sessionId } = run;
-  if (sessionId === null) throw new SessionRequired(`Run ${runId} belongs to no session, and cannot ask people.`, { runId });
-  const key: SessionKey = { tenantId, sessionId };
-  const session = await findSession(tx, key);
-  if (session?.activeRunId !== runId) {
-    const activeRunId = session?.activeRunId ?? null;
-    throw new RunNotActive(`Run ${runId} does not have the open turn of session ${sessionId}.`, { runId, sessionId, activeRunId });
-  }
-  const { activeCommandId: commandId } = session;
   return { key, append: (event: NewSessionEvent) => appendAsServer(tx, key, { events: [event], runId, commandId }) };
 }
 

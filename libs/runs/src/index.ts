@@ -4,6 +4,7 @@ export { ackCommand } from './ack-command';
 export { acknowledgeCancel } from './acknowledge-cancel';
 export { admitSteer } from './admit-steer';
 export { admitTurn, type AdmitTurnInput } from './admit-turn';
+export { appendRunSessionEvents } from './append-run-session-events';
 export { appendRunEvents } from './append-run-events';
 export { type ArchiveReceipt, type ArchiveSink } from './archive-sink';
 export { getBackend, listBackends, putBackend, registerBackends, updateBackendHealth } from './backends';

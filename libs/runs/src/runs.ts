@@ -9,6 +9,7 @@ import { cancelCommand } from './cancel-command';
 import { cancelRun } from './cancel-run';
 import { cancelSession } from './cancel-session';
 import { createCommand } from './create-command';
+import { appendRunSessionEvents } from './append-run-session-events';
 import { requestApproval, requestInput } from './ask-people';
 import { createRun } from './create-run';
 import { deleteSession } from './delete-session';
@@ -53,6 +54,8 @@ export function createRuns(db: Db) {
       runnerCall(db, { ...input, source: 'cancel-stage' }, (tx) => acknowledgeCancel(tx, input)),
     finishCommand: (input: Call<typeof finishCommand>) =>
       runnerCall(db, { ...input, source: 'command-status' }, (tx) => finishCommand(tx, input)),
+    appendRunSessionEvents: (input: Call<typeof appendRunSessionEvents>) =>
+      runnerCall(db, { ...input, source: 'session-append' }, (tx) => appendRunSessionEvents(tx, input)),
     requestApproval: (input: Call<typeof requestApproval>) =>
       runnerCall(db, { ...input, source: 'approval-request' }, (tx) => requestApproval(tx, input)),
     requestInput: (input: Call<typeof requestInput>) =>

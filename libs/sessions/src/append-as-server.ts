@@ -2,16 +2,18 @@ import { NewSessionEvent, parseInput, type AppendedSessionEvents } from '@runpla
 import type { Tx } from '@runplane/database';
 import { z } from 'zod';
 import { appendEvents } from './append-events';
-import { storableSessionEvents } from './session-event-input';
+import { storableSessionEvents, wantedSequence } from './session-event-input';
 import type { SessionKey } from './session.sql';
 
-const Events = z.array(NewSessionEvent.omit({ sequence: true }));
+const Events = z.array(NewSessionEvent);
 
 export interface ServerAppend {
   readonly events: readonly NewSessionEvent[];
   /** Stamped on the events, and on what they ask for. */
   readonly runId?: string | null | undefined;
   readonly commandId?: string | null | undefined;
+  /** A repeat returns the first answer. */
+  readonly appendId?: string | undefined;
   /** For what is told of a session that this transaction has marked as deleted. */
   readonly evenIfDeleted?: boolean | undefined;
 }
@@ -26,14 +28,15 @@ export interface ServerAppend {
 export function appendAsServer(
   tx: Tx,
   key: SessionKey,
-  { events, runId, commandId, evenIfDeleted }: ServerAppend,
+  { events, runId, commandId, appendId, evenIfDeleted }: ServerAppend,
 ): Promise<AppendedSessionEvents> {
+  const storable = storableSessionEvents(parseInput(Events, events), { runId: runId ?? null, commandId: commandId ?? null });
   return appendEvents(tx, {
     ...key,
-    events: storableSessionEvents(parseInput(Events, events), { runId: runId ?? null, commandId: commandId ?? null }),
+    events: storable,
     epoch: null,
-    sequence: undefined,
-    appendId: undefined,
+    sequence: wantedSequence(storable, undefined),
+    appendId,
     evenIfDeleted,
   });
 }

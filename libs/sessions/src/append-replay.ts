@@ -1,9 +1,10 @@
-import { AppendConflict, type AppendedSessionEvents } from '@runplane/contracts';
+import { AppendConflict, type AppendedSessionEvents, type NewSessionEvent } from '@runplane/contracts';
 import type { SqlExecutor } from '@runplane/database';
 import { encodeFeedCursor } from '@runplane/outbox';
-import type { StorableSessionEvent } from './session-event-input';
+import { storableSessionEvents, type StorableSessionEvent } from './session-event-input';
 import { listAppended, type AppendedRow } from './session-event.sql';
-import type { HeadRow } from './session-head.sql';
+import { readHead, type HeadRow } from './session-head.sql';
+import type { SessionKey } from './session.sql';
 
 /** The first answer of an append whose id is known. Errors: AppendConflict, when it was for other events. */
 export async function replayAppend(
@@ -19,6 +20,17 @@ export async function replayAppend(
     });
   }
   return replayOf(head, stored);
+}
+
+/** The first answer of an append, if it is known. Errors: AppendConflict, InvalidRequest, InvalidJson, PayloadTooLarge. */
+export async function findAppend(
+  on: SqlExecutor,
+  key: SessionKey,
+  { events, appendId }: { events: readonly NewSessionEvent[]; appendId: string },
+): Promise<AppendedSessionEvents | undefined> {
+  const found = await readHead(on, key, { appendId });
+  if (found?.appendedAt == null) return undefined;
+  return replayAppend(on, found.head, { appendId, appendedAt: found.appendedAt, events: storableSessionEvents(events) });
 }
 
 /** The event that an event of its own repeats. */

@@ -2,6 +2,7 @@
 
 export { acceptSubmission, type AcceptSubmissionInput } from './accept-submission';
 export { appendAsServer, type ServerAppend } from './append-as-server';
+export { findAppend } from './append-replay';
 export { LEASELESS_EVENT_TYPES } from './append-permission';
 export { appendSessionEvents } from './append-session-events';
 export { askForApproval, requestApproval } from './ask-approval';

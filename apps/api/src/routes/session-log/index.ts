@@ -1,5 +1,6 @@
 import type { Route } from '..';
 import { acquireSessionLeaseRoute } from './acquire-session-lease';
+import { appendRunSessionEventsRoute } from './append-run-session-events';
 import { appendSessionEventsRoute } from './append-session-events';
 import { createSessionRoute } from './create-session';
 import { getSessionLogRoute } from './get-session-log';
@@ -15,6 +16,7 @@ export const sessionLogRoutes: readonly Route[] = [
   listSessionLogsRoute,
   getSessionLogRoute,
   appendSessionEventsRoute,
+  appendRunSessionEventsRoute,
   readSessionEventsRoute,
   streamSessionEventsRoute,
   acquireSessionLeaseRoute,
