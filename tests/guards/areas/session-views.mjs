@@ -49,8 +49,8 @@ export const sessionViewsGuards = [
   {
     name: 'a page of history is bounded by bytes',
     file: `${SESSIONS}/views/context-view.sql.ts`,
-    text: 'WHERE coalesce(bytes_before, 0) < ${bytesMax}::int',
-    replacement: 'WHERE ${bytesMax}::int > 0',
+    text: '1 PRECEDING), 0) < ${bytesMax}::int AS near',
+    replacement: '1 PRECEDING), 0) >= 0 AND ${bytesMax}::int > 0 AS near',
     test: sessionViews('a page of history is bounded by bytes, and goes on where it stopped'),
   },
   {

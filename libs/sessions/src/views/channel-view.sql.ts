@@ -40,18 +40,19 @@ export async function listDeliveryRows(
   key: SessionKey,
   { state, after, limit }: { state: DeliveryState | undefined; after: string | undefined; limit: number },
 ): Promise<{ deliveries: DeliveryRow[]; scannedTo: string | undefined }> {
+  const rowsMax = state === undefined ? limit : LIST_SCAN_ROWS_MAX;
   const found = await rows(
     on,
     ScannedDelivery,
     sql`WITH scanned AS MATERIALIZED (
         SELECT * FROM runplane.channel_deliveries WHERE ${ofSession(key)} ${after === undefined ? emptySql : sql`AND delivery_id > ${after}::text`}
-        ORDER BY delivery_id LIMIT ${LIST_SCAN_ROWS_MAX}::int
+        ORDER BY delivery_id LIMIT ${rowsMax}::int
       ), page AS MATERIALIZED (
         SELECT * FROM scanned ${state === undefined ? emptySql : sql`WHERE state = ${state}::runplane.delivery_state`} ORDER BY delivery_id LIMIT ${limit}::int
       )
       SELECT p.delivery_id AS "deliveryId", p.state::text AS "state", p.data::text AS "data", p.error AS "error", p.queued_sequence::text AS "queuedSequence",
         p.completed_sequence::text AS "completedSequence", runplane.wire_time(p.updated_at) AS "updatedAt",
-        CASE WHEN s.n = ${LIST_SCAN_ROWS_MAX}::int THEN s.last END AS "scannedTo"
+        CASE WHEN s.n = ${rowsMax}::int THEN s.last END AS "scannedTo"
       FROM (SELECT count(*) AS n, max(delivery_id) AS last FROM scanned) s LEFT JOIN page p ON true ORDER BY p.delivery_id`,
   );
   const deliveries = found.flatMap((row) => {

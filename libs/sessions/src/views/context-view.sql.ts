@@ -79,41 +79,45 @@ export interface ItemScan {
   readonly limit: number;
   /** Of the contents that one call looks at; the first item is looked at in any case. */
   readonly bytesMax: number;
-  /** On the alias h. */
-  readonly matches: Sql;
+  /** On the alias h; undefined: every item. */
+  readonly matches: Sql | undefined;
   /** What is shown of the content; on the alias p. */
   readonly shown: Sql;
 }
 
 /**
- * A page of history. Looks at so many items and bytes and no more, in the order of the page, and says where it stopped with the page not full.
+ * A page of history. Looks at so many items and bytes and no more, in the order of the page, and says where it stopped with the page not full. It
+ * stops where the page is full: the scan comes in that order, and is not kept.
  */
 export async function listItemRows(
   on: SqlExecutor,
   key: SessionKey,
   { windowId, role, order, after, limit, bytesMax, matches, shown }: ItemScan,
 ): Promise<{ items: ItemRow[]; scannedTo: number | undefined }> {
-  const [direction, behind] = order === 'oldest-first' ? [sql`ASC`, sql`>`] : [sql`DESC`, sql`<`];
+  const [direction, behind, last] = order === 'oldest-first' ? [sql`ASC`, sql`>`, sql`max`] : [sql`DESC`, sql`<`, sql`min`];
+  const rowsMax = role === undefined && matches === undefined ? limit : LIST_SCAN_ROWS_MAX;
+  const scan = sql`(
+    SELECT h.*, coalesce(sum(octet_length(h.content)) OVER (ORDER BY h.sequence ${direction} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) < ${bytesMax}::int AS near
+    FROM (
+      SELECT sequence, window_id, role, tool_name, content FROM runplane.context_history
+      WHERE ${ofSession(key)} ${windowId === undefined ? emptySql : sql`AND window_id = ${windowId}::text`}
+        ${after === undefined ? emptySql : sql`AND sequence ${behind} ${String(after)}::bigint`}
+      ORDER BY sequence ${direction} LIMIT ${rowsMax}::int
+    ) h)`;
   const found = await rows(
     on,
     ScannedItem,
-    sql`WITH read AS MATERIALIZED (
-        SELECT h.*, sum(octet_length(h.content)) OVER (ORDER BY h.sequence ${direction} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS bytes_before
-        FROM (
-          SELECT sequence, window_id, role, tool_name, content FROM runplane.context_history
-          WHERE ${ofSession(key)} ${windowId === undefined ? emptySql : sql`AND window_id = ${windowId}::text`}
-            ${after === undefined ? emptySql : sql`AND sequence ${behind} ${String(after)}::bigint`}
-          ORDER BY sequence ${direction} LIMIT ${LIST_SCAN_ROWS_MAX}::int
-        ) h
-      ), scanned AS (
-        SELECT * FROM read WHERE coalesce(bytes_before, 0) < ${bytesMax}::int
-      ), page AS MATERIALIZED (
-        SELECT * FROM scanned h WHERE ${role === undefined ? sql`true` : sql`h.role = ${role}::text`} AND ${matches} ORDER BY h.sequence ${direction} LIMIT ${limit}::int
+    sql`WITH page AS MATERIALIZED (
+        SELECT h.* FROM ${scan} h
+        WHERE h.near ${role === undefined ? emptySql : sql`AND h.role = ${role}::text`} ${matches === undefined ? emptySql : sql`AND ${matches}`}
+        ORDER BY h.sequence ${direction} LIMIT ${limit}::int
       )
       SELECT p.sequence::text AS "sequence", p.window_id AS "windowId", p.role AS "role", p.tool_name AS "toolName", ${shown} AS "shown",
-        CASE WHEN r.n = ${LIST_SCAN_ROWS_MAX}::int OR s.n < r.n THEN ${order === 'oldest-first' ? sql`s.greatest` : sql`s.least`} END::text AS "scannedTo"
-      FROM (SELECT count(*) AS n FROM read) r CROSS JOIN (SELECT count(*) AS n, min(sequence) AS least, max(sequence) AS greatest FROM scanned) s
-        LEFT JOIN page p ON true ORDER BY p.sequence ${direction}`,
+        e.scanned_to::text AS "scannedTo"
+      FROM (SELECT count(*) AS n FROM page) c CROSS JOIN LATERAL (
+        SELECT CASE WHEN count(*) = ${rowsMax}::int OR NOT bool_and(h.near) THEN ${last}(h.sequence) FILTER (WHERE h.near) END AS scanned_to
+        FROM ${scan} h WHERE c.n < ${limit}::int
+      ) e LEFT JOIN page p ON true ORDER BY p.sequence ${direction}`,
   );
   const items = found.flatMap((row) => {
     if (row.sequence === null) return [];

@@ -108,7 +108,7 @@ export async function listContextHistory(
     after,
     limit: limit + 1,
     bytesMax: PAGE_BYTES_MAX,
-    matches: sql`true`,
+    matches: undefined,
     shown: sql`p.content`,
   });
   const { shown, last } = cutPage(items, limit);

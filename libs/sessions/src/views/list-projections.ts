@@ -8,7 +8,7 @@ import {
   type ProjectedValue,
   type ProjectedValueList,
 } from '@runplane/contracts';
-import { executorOf, type At, type SqlExecutor } from '@runplane/database';
+import { executorOf, type At } from '@runplane/database';
 import { z } from 'zod';
 import { channelProjection } from '../projections/channel';
 import type { SessionKey } from '../session.sql';
@@ -22,8 +22,8 @@ const place = defineCursor('projections', z.strictObject({ sessionId: identifier
 /**
  * The values of one projection over all sessions of a tenant, by session id: `subagentIdentity`, `channelState`, or one that a team registers.
  *
- * Returns   pages; one may be short, or empty, and have a cursor, where only few sessions have a channel: a call looks at 10,000. `channelState` is
- *           made on read of the newest 200 rows of each of its parts; deliveries that have ended and messages are kept for a time only.
+ * Returns   pages. `channelState` is made on read of the newest 200 rows of each of its parts; deliveries that have ended, and messages, are kept
+ *           for a time only. A page without a deleted session may be short, and have a cursor.
  * Errors    InvalidCursor, InvalidRequest.   Reads only.   Source: the original's list_projections, which had no limit.
  */
 export async function listProjections(
@@ -35,22 +35,17 @@ export async function listProjections(
   const key = parseInput(ProjectionKey, given);
   const filterHash = contentHash({ tenantId, key }).hash;
   const after = cursor === undefined ? undefined : place.decode(cursor, filterHash).sessionId;
-  const { found, scannedTo } =
-    key === CHANNEL_KEY
-      ? await channelPage(on, { tenantId, after, limit: limit + 1 })
-      : { found: await listViewsOfKey(on, { tenantId, key, after, limit: limit + 1 }), scannedTo: undefined };
-  const { shown, last } = cutPage(found, limit);
-  const next = last?.sessionId ?? scannedTo;
-  return { projections: [...shown], cursor: next === undefined ? null : place.encode({ sessionId: next }, filterHash) };
-}
+  if (key === CHANNEL_KEY) {
+    const sessionIds = await listChannelSessions(on, { tenantId, after, limit });
+    const states = await listChannelStates(on, { tenantId, sessionIds });
+    return { projections: states.map(toChannelState), cursor: cursorBehind(sessionIds.length < limit ? undefined : sessionIds.at(-1)) };
+  }
+  const { shown, last } = cutPage(await listViewsOfKey(on, { tenantId, key, after, limit: limit + 1 }), limit);
+  return { projections: [...shown], cursor: cursorBehind(last?.sessionId) };
 
-async function channelPage(
-  on: SqlExecutor,
-  page: { tenantId: string; after: string | undefined; limit: number },
-): Promise<{ found: ProjectedValue[]; scannedTo: string | undefined }> {
-  const { sessionIds, scannedTo } = await listChannelSessions(on, page);
-  const states = await listChannelStates(on, { tenantId: page.tenantId, sessionIds });
-  return { found: states.map(toChannelState), scannedTo };
+  function cursorBehind(sessionId: string | undefined): string | null {
+    return sessionId === undefined ? null : place.encode({ sessionId }, filterHash);
+  }
 }
 
 const toChannelState = (row: ChannelRow): ProjectedValue => ({

@@ -1,5 +1,5 @@
 import { CHANNEL_STATE_ROWS_MAX, LIST_SCAN_ROWS_MAX } from '@runplane/contracts';
-import { column, emptySql, maybeRow, rows, sql, type Sql, type SqlExecutor } from '@runplane/database';
+import { column, emptySql, joinSql, maybeRow, rawSql, rows, sql, type Sql, type SqlExecutor } from '@runplane/database';
 import { z } from 'zod';
 import type { SessionKey } from '../session.sql';
 
@@ -88,16 +88,19 @@ const ChannelRow = z.object({ sessionId: column.text, sequence: column.int8, app
 export type ChannelRow = z.infer<typeof ChannelRow>;
 
 const ofHead = sql`tenant_id = h.tenant_id AND session_id = h.session_id`;
-/** The newest rows of a table, of so many as one call looks at. */
-const newest = (what: Sql, table: Sql, order: Sql): Sql => sql`(SELECT ${what} FROM (
-  SELECT * FROM (SELECT * FROM ${table} LIMIT ${LIST_SCAN_ROWS_MAX}::int) t ORDER BY ${order} DESC LIMIT ${CHANNEL_STATE_ROWS_MAX}::int) t)`;
-const BINDINGS = sql`runplane.channel_bindings WHERE ${ofHead}`;
-const INBOUNDS = sql`runplane.channel_inbounds WHERE ${ofHead}`;
-const ROUTES = sql`runplane.channel_routes WHERE ${ofHead}`;
-const QUEUED = sql`runplane.channel_deliveries WHERE ${ofHead} AND state = 'queued'`;
-const COMPLETED = sql`runplane.channel_deliveries WHERE ${ofHead} AND state <> 'queued'`;
-const DELIVERIES = sql`runplane.channel_deliveries WHERE ${ofHead}`;
+/** A part of the state, in the order of its key: whatever statistics say, no plan reads rows of other sessions. */
+const BINDINGS = sql`runplane.channel_bindings WHERE ${ofHead} ORDER BY tenant_id, session_id, address`;
+const INBOUNDS = sql`runplane.channel_inbounds WHERE ${ofHead} ORDER BY tenant_id, session_id, address, message_id`;
+const ROUTES = sql`runplane.channel_routes WHERE ${ofHead} ORDER BY tenant_id, session_id, turn_id`;
+const deliveries = (state: Sql): Sql =>
+  sql`runplane.channel_deliveries WHERE ${ofHead} AND ${state} ORDER BY tenant_id, session_id, delivery_id`;
+const QUEUED = deliveries(sql`state = 'queued'`);
+const COMPLETED = deliveries(sql`state <> 'queued'`);
+const DELIVERIES = deliveries(sql`true`);
 const bySequence = sql`sequence`;
+/** The newest rows of a part, of so many as one call looks at. */
+const newest = (what: Sql, part: Sql, order: Sql): Sql => sql`(SELECT ${what} FROM (
+  SELECT * FROM (SELECT * FROM ${part} LIMIT ${LIST_SCAN_ROWS_MAX}::int) t ORDER BY ${order} DESC LIMIT ${CHANNEL_STATE_ROWS_MAX}::int) t)`;
 
 /** The channel state of these sessions in the shape of one document, as the store before this one kept it. Sessions without one are left out. */
 export function listChannelStates(
@@ -122,27 +125,32 @@ export function listChannelStates(
   );
 }
 
-const FoundRow = z.object({ sessionId: column.text.nullable(), scannedTo: column.text.nullable() });
+const FoundRow = z.object({ sessionId: column.text });
 
-/** The next sessions that have something of a channel, of so many as one call looks at. */
+/** The next sessions that have something of a channel, by hops from one to the next in the keys of its tables. */
 export async function listChannelSessions(
   on: SqlExecutor,
   { tenantId, after, limit }: { tenantId: string; after: string | undefined; limit: number },
-): Promise<{ sessionIds: string[]; scannedTo: string | undefined }> {
-  const has = (table: Sql): Sql => sql`EXISTS (SELECT FROM ${table})`;
+): Promise<string[]> {
+  const next = (behind: Sql): Sql => {
+    const tables = ['channel_bindings', 'channel_inbounds', 'channel_routes', 'channel_deliveries'];
+    return sql`least(${joinSql(
+      tables.map(
+        (
+          table,
+        ) => sql`(SELECT t.session_id FROM ${rawSql(`runplane.${table}`)} t WHERE t.tenant_id = ${tenantId}::text AND t.session_id > ${behind}
+          ORDER BY t.tenant_id, t.session_id LIMIT 1)`,
+      ),
+    )})`;
+  };
   const found = await rows(
     on,
     FoundRow,
-    sql`WITH scanned AS MATERIALIZED (
-        SELECT h.tenant_id, h.session_id FROM runplane.session_heads h
-        WHERE h.tenant_id = ${tenantId}::text AND ${IS_OPEN} ${behind(after)} ORDER BY h.session_id LIMIT ${LIST_SCAN_ROWS_MAX}::int
-      ), found AS MATERIALIZED (
-        SELECT h.session_id FROM scanned h WHERE ${has(BINDINGS)} OR ${has(INBOUNDS)} OR ${has(ROUTES)} OR ${has(DELIVERIES)}
-        ORDER BY h.session_id LIMIT ${limit}::int
+    sql`WITH RECURSIVE hop (session_id, n) AS (
+        SELECT ${next(sql`${after ?? ''}::text`)}, 1
+        UNION ALL SELECT ${next(sql`hop.session_id`)}, n + 1 FROM hop WHERE session_id IS NOT NULL AND n < ${limit}::int
       )
-      SELECT f.session_id AS "sessionId", CASE WHEN s.n = ${LIST_SCAN_ROWS_MAX}::int THEN s.last END AS "scannedTo"
-      FROM (SELECT count(*) AS n, max(session_id) AS last FROM scanned) s LEFT JOIN found f ON true ORDER BY f.session_id`,
+      SELECT session_id AS "sessionId" FROM hop WHERE session_id IS NOT NULL ORDER BY session_id`,
   );
-  const sessionIds = found.flatMap(({ sessionId }) => sessionId ?? []);
-  return { sessionIds, scannedTo: sessionIds.length < limit ? (found[0]?.scannedTo ?? undefined) : undefined };
+  return found.map(({ sessionId }) => sessionId);
 }

@@ -16,7 +16,7 @@ export const listProjectionsRoute: Route = (app, { db }) => {
       operationId: 'listProjections',
       summary: 'List the values of one projection over all sessions',
       description:
-        '`subagentIdentity`, `channelState`, or one that a team registers. Of `channelState` a page may be short, even empty, and have a cursor: a call looks at 10,000 sessions; each part of it has its newest 200 entries.',
+        '`subagentIdentity`, `channelState`, or one that a team registers. Follow `cursor` until it is null. Each part of `channelState` has its newest 200 entries.',
       tags: ['session views'],
       params: Params,
       querystring: Query,
