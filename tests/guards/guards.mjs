@@ -7,6 +7,7 @@ import { launchersGuards } from './areas/launchers.mjs';
 import { locksGuards } from './areas/locks.mjs';
 import { readingGuards } from './areas/reading.mjs';
 import { rebuildGuards } from './areas/rebuilds.mjs';
+import { requestsGuards } from './areas/requests.mjs';
 import { retentionGuards } from './areas/retention.mjs';
 import { sessionLogGuards } from './areas/session-log.mjs';
 import { sessionViewsGuards } from './areas/session-views.mjs';
@@ -21,6 +22,7 @@ export const GUARDS = [
   ...locksGuards,
   ...readingGuards,
   ...rebuildGuards,
+  ...requestsGuards,
   ...retentionGuards,
   ...sessionLogGuards,
   ...sessionViewsGuards,

@@ -31,3 +31,7 @@ export const contextFold = (name) => ({ file: `${SESSIONS}/projections/context.s
 export const snapshotFold = (name) => ({ file: `${SESSIONS}/projections/snapshot.spec.ts`, name });
 export const sessionViews = (name) => ({ file: `${SESSIONS}/views/views.int.spec.ts`, name });
 export const rebuilds = (name) => ({ file: 'libs/sessions/src/rebuild/rebuild-session.int.spec.ts', name });
+export const asking = (name) => ({ file: `${RUNS}/ask-people.int.spec.ts`, name });
+export const askingSessions = (name) => ({ file: `${SESSIONS}/requests.int.spec.ts`, name });
+export const askingFolds = (name) => ({ file: `${SESSIONS}/projections/requests.spec.ts`, name });
+export const askingSchemas = (name) => ({ file: `${SESSIONS}/input-schema.spec.ts`, name });

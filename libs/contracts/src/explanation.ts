@@ -8,6 +8,8 @@ export const RUN_CAUSES = [
   'ended',
   'working',
   'working-silently',
+  'waits-for-approval',
+  'waits-for-input',
   'tool-running',
   'command-not-acknowledged',
   'command-cancel-requested',
@@ -34,7 +36,15 @@ export const RUN_CAUSES = [
 ] as const;
 export type RunCause = (typeof RUN_CAUSES)[number];
 
-export const SESSION_CAUSES = ['never-used', 'free', 'storage-leaving', 'takeover-possible', 'busy'] as const;
+export const SESSION_CAUSES = [
+  'never-used',
+  'free',
+  'waits-for-approval',
+  'waits-for-input',
+  'storage-leaving',
+  'takeover-possible',
+  'busy',
+] as const;
 export type SessionCause = (typeof SESSION_CAUSES)[number];
 
 export const RunExplanation = z

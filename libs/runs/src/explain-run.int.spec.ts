@@ -1,7 +1,7 @@
 import { RUN_CAUSES, type RunCause } from '@runplane/contracts';
 import { inTransaction, sql, type Db } from '@runplane/database';
 import { useDatabase } from '@runplane/database/testing';
-import { createSessions, refreshSessionStorage } from '@runplane/sessions';
+import { acquireSessionLease, createSessions, refreshSessionStorage } from '@runplane/sessions';
 import { acknowledgeCancel } from './acknowledge-cancel';
 import { ackCommand } from './ack-command';
 import { appendRunEvents } from './append-run-events';
@@ -14,6 +14,7 @@ import { claimExpiredStorage } from './claim-expired-storage';
 import { explainRun, explainSession } from './explain-run';
 import { finishCommand } from './finish-command';
 import { finishRun } from './finish-run';
+import { createRuns } from './runs';
 import { aClaimedTurn, aRun, aTurn, endLease, makeTenants, passDeadlines, TENANT } from './testing';
 
 // Each cause is made by the operations, and by the passing of time, as an operator would meet it.
@@ -60,6 +61,24 @@ const CASES: Record<RunCause, { says: RegExp; make: (db: Db) => Promise<string> 
     make: async (db) => {
       const { runId } = await acknowledged(db);
       await age('run_events', 'created_at', runId, 300);
+      return runId;
+    },
+  },
+  'waits-for-approval': {
+    says: /waits for somebody to approve a call of rm \(approval a1\) since 0 s, in session s-\S+; it expires in 4 min/,
+    make: async (db) => {
+      const { runId, epoch } = await acknowledged(db);
+      await createRuns(db).requestApproval({ ...key(runId), epoch, approvalId: 'a1', toolName: 'rm', arguments: {} });
+      await createRuns(db).requestInput({ ...key(runId), epoch, prompt: 'later' });
+      return runId;
+    },
+  },
+  'waits-for-input': {
+    says: /waits for an answer to “Which size\?” \(request q1\) since .*; its time is over, and the next sweep tells the runner so/,
+    make: async (db) => {
+      const { runId, epoch } = await acknowledged(db);
+      await createRuns(db).requestInput({ ...key(runId), epoch, requestId: 'q1', prompt: 'Which size?' });
+      await age('input_requests', 'expires_at', runId, 300);
       return runId;
     },
   },
@@ -237,6 +256,8 @@ async function launched(db: Db) {
 }
 
 const NOT_MOVING: readonly RunCause[] = [
+  'waits-for-approval',
+  'waits-for-input',
   'working-silently',
   'command-not-acknowledged',
   'runner-idle',
@@ -305,6 +326,20 @@ test('a turn that waits for a runner of its own says when the next one may repla
   const said = await explainSession(t.db, { tenantId: TENANT, sessionId: 's-4' });
   expect(said).toMatchObject({ cause: 'busy', run: { cause: 'waits-for-runner', nextChangeInMs: null } });
   expect(said.sentence).toContain('can be taken over in 4 min');
+});
+
+test('a session that a worker of its own asks from says what for', async () => {
+  const at = { tenantId: TENANT, sessionId: 's-6' };
+  await createSessions(t.db).createSession({ tenantId: TENANT, header: { id: 's-6' } });
+  const { epoch } = await acquireSessionLease(t.db, { ...at, owner: 'w' });
+  await createSessions(t.db).requestInput({ ...at, epoch, requestId: 'q', prompt: 'why?' });
+  expect(await explainSession(t.db, at)).toMatchObject({ cause: 'waits-for-input', isMoving: false, facts: { askedId: 'q' } });
+  await createSessions(t.db).requestApproval({ ...at, epoch, approvalId: 'a', toolName: 'rm', arguments: {} });
+  const said = await explainSession(t.db, at);
+  expect(said).toMatchObject({
+    cause: 'waits-for-approval',
+    sentence: expect.stringContaining('to approve a call of rm (a); it expires in 4 min') as string,
+  });
 });
 
 test('a session whose storage is being deleted says so', async () => {

@@ -33,6 +33,12 @@ const Facts = z.object({
   lastEventAgoMs: column.int.nullable(),
   lastToolCallId: column.text.nullable(),
   lastToolName: column.text.nullable(),
+  askedKind: column.state(['approval', 'input']).nullable(),
+  askedId: column.text.nullable(),
+  askedWhat: column.text.nullable(),
+  askedForMs: column.int.nullable(),
+  askedEndsInMs: column.int.nullable(),
+  askedSessionId: column.text.nullable(),
 });
 /** What is known of a run at one moment; times are milliseconds from the database's clock. */
 export type ExplainedRun = z.infer<typeof Facts>;
@@ -54,7 +60,9 @@ export function findExplainedRun(on: SqlExecutor, { tenantId, runId }: RunKey): 
       i.owner AS "intentOwner", runplane.ms_until(i.expires_at, now) AS "intentLeaseInMs", i.last_error AS "intentError",
       j.job_name AS "jobName", j.launcher AS "jobLauncher", j.result::text AS "jobResult",
       r.last_event_seq::text AS "lastEventSeq", e.type AS "lastEventType", runplane.ms_until(now, e.created_at) AS "lastEventAgoMs",
-      CASE e.type WHEN 'tool_call' THEN e.tool_call_id END AS "lastToolCallId", CASE e.type WHEN 'tool_call' THEN e.payload ->> 'name' END AS "lastToolName"
+      CASE e.type WHEN 'tool_call' THEN e.tool_call_id END AS "lastToolCallId", CASE e.type WHEN 'tool_call' THEN e.payload ->> 'name' END AS "lastToolName",
+      o.kind AS "askedKind", o.id AS "askedId", o.what AS "askedWhat", runplane.ms_until(now, o.created_at) AS "askedForMs",
+      runplane.ms_until(o.expires_at, now) AS "askedEndsInMs", o.session_id AS "askedSessionId"
     FROM clock, runplane.runs r
     LEFT JOIN runplane.run_leases k ON k.tenant_id = r.tenant_id AND k.run_id = r.id
     LEFT JOIN runplane.cancel_requests q ON q.tenant_id = r.tenant_id AND q.id = r.cancel_request_id
@@ -75,6 +83,15 @@ export function findExplainedRun(on: SqlExecutor, { tenantId, runId }: RunKey): 
     LEFT JOIN LATERAL (
       SELECT * FROM runplane.run_events e WHERE e.tenant_id = r.tenant_id AND e.run_id = r.id ORDER BY e.seq DESC LIMIT 1
     ) e ON true
+    LEFT JOIN LATERAL (
+      SELECT * FROM (
+        (SELECT 'approval' AS kind, a.approval_id AS id, a.tool_name AS what, a.created_at, a.expires_at, a.session_id FROM runplane.approvals a
+         WHERE a.tenant_id = r.tenant_id AND a.session_id = r.session_id AND a.run_id = r.id AND a.state = 'pending' ORDER BY a.created_at, a.approval_id LIMIT 1)
+        UNION ALL
+        (SELECT 'input', a.request_id, left(a.prompt, 80), a.created_at, a.expires_at, a.session_id FROM runplane.input_requests a
+         WHERE a.tenant_id = r.tenant_id AND a.session_id = r.session_id AND a.run_id = r.id AND a.state = 'pending' ORDER BY a.created_at, a.request_id LIMIT 1)
+      ) o ORDER BY created_at LIMIT 1
+    ) o ON true
     WHERE r.tenant_id = ${tenantId}::text AND r.id = ${runId}::text`,
   );
 }

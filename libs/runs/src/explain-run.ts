@@ -1,6 +1,14 @@
 import { type JsonObject, type RunExplanation, type SessionCause, type SessionExplanation, type SessionRebuild } from '@runplane/contracts';
 import { executorOf, requireTenant, type At, type SqlExecutor } from '@runplane/database';
-import { requireSession, getSessionRebuild, storageHeldMs, type SessionKey, type SessionRow } from '@runplane/sessions';
+import {
+  requireSession,
+  getSessionRebuild,
+  listPendingApprovalsPage,
+  listPendingInputsPage,
+  storageHeldMs,
+  type SessionKey,
+  type SessionRow,
+} from '@runplane/sessions';
 import { findExplainedRun, type ExplainedRun } from './explain-run.sql';
 import { absentRun } from './require';
 import { decideStaleness } from './run-decisions';
@@ -21,7 +29,8 @@ export async function explainSession(at: At, key: SessionKey): Promise<SessionEx
   const session = await requireSession(on, key);
   const run = await activeRun(on, session);
   const { claimDeadlineMs } = (await requireTenant(on, key.tenantId)).settings;
-  const { cause, isMoving, sentence } = explainSessionFacts(session, run, { claimDeadlineMs });
+  const asked = run === undefined ? await oldestRequest(on, key) : undefined;
+  const { cause, isMoving, sentence } = explainSessionFacts(session, run, { claimDeadlineMs, asked });
   const views = await getSessionRebuild(at, key);
   return {
     sessionId: session.sessionId,
@@ -37,6 +46,8 @@ export async function explainSession(at: At, key: SessionKey): Promise<SessionEx
       terminalStatus: session.terminalStatus,
       failureKind: session.failureKind,
       version: session.version,
+      askedId: asked?.id ?? null,
+      askedEndsInMs: asked?.endsInMs ?? null,
     }),
     run: run === undefined ? null : explanationOf(session.activeRunId ?? '', run),
   };
@@ -52,11 +63,31 @@ async function activeRun(on: SqlExecutor, { tenantId, activeRunId }: SessionRow)
   return activeRunId === null ? undefined : findExplainedRun(on, { tenantId, runId: activeRunId });
 }
 
+/** What a session asks of people while no run holds it. */
+interface AskedOfPeople {
+  readonly cause: 'waits-for-approval' | 'waits-for-input';
+  readonly what: string;
+  readonly id: string;
+  readonly endsInMs: number | null;
+}
+
+/** The oldest approval that can still be decided, else the oldest question. */
+async function oldestRequest(on: SqlExecutor, key: SessionKey): Promise<AskedOfPeople | undefined> {
+  const [approval] = await listPendingApprovalsPage(on, { ...key, after: undefined, limit: 1 });
+  if (approval !== undefined) {
+    const { toolName, approvalId: id, expiresInMs: endsInMs } = approval;
+    return { cause: 'waits-for-approval', what: `somebody to approve a call of ${toolName}`, id, endsInMs };
+  }
+  const [request] = await listPendingInputsPage(on, { ...key, after: undefined, limit: 1 });
+  if (request === undefined) return undefined;
+  return { cause: 'waits-for-input', what: 'an answer to its question', id: request.requestId, endsInMs: request.expiresInMs };
+}
+
 /** The rule alone: `run` is the open turn's. */
 export function explainSessionFacts(
   session: SessionRow,
   run: ExplainedRun | undefined,
-  { claimDeadlineMs }: { claimDeadlineMs: number },
+  { claimDeadlineMs, asked }: { claimDeadlineMs: number; asked?: AskedOfPeople | undefined },
 ): { cause: SessionCause; isMoving: boolean; sentence: string } {
   const heldMs = storageHeldMs(session);
   if (heldMs !== undefined) {
@@ -64,6 +95,10 @@ export function explainSessionFacts(
     return { cause: 'storage-leaving', isMoving: true, sentence };
   }
   if (session.activeRunId === null || run === undefined) {
+    if (asked !== undefined) {
+      const sentence = `A worker of the session waits for ${asked.what} (${asked.id}); it expires in ${inWords(asked.endsInMs)}. No run holds the session.`;
+      return { cause: asked.cause, isMoving: false, sentence };
+    }
     if (session.lastRunId === null)
       return { cause: 'never-used', isMoving: true, sentence: 'No run was ever started in the session; it is free for a turn.' };
     const outcome = session.terminalStatus === null ? 'has not begun a turn' : `ended as ${session.terminalStatus}`;

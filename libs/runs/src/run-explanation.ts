@@ -93,6 +93,7 @@ function explainClaimed(run: ExplainedRun): Why {
       null,
     );
   }
+  if (run.askedKind !== null) return waitsForPeople(run, held);
   const last = `its last event, ${run.lastEventType ?? 'none'}, is ${inWords(run.lastEventAgoMs)} old`;
   if (run.lastToolCallId !== null) {
     return moving(
@@ -103,6 +104,23 @@ function explainClaimed(run: ExplainedRun): Why {
   return (run.lastEventAgoMs ?? 0) > SILENCE_MS
     ? stuck('working-silently', `${held} and renews its lease, but ${last}: the program may hang.`, run.durationDeadlineInMs)
     : moving('working', `${held}; ${last}.`, run.durationDeadlineInMs);
+}
+
+/** Somebody has to answer; the oldest of what the run asks is told. */
+function waitsForPeople(run: ExplainedRun, held: string): Why {
+  const cause = run.askedKind === 'approval' ? 'waits-for-approval' : 'waits-for-input';
+  const what =
+    run.askedKind === 'approval'
+      ? `somebody to approve a call of ${run.askedWhat ?? ''} (approval ${run.askedId ?? ''})`
+      : `an answer to “${run.askedWhat ?? ''}” (request ${run.askedId ?? ''})`;
+  const end = isLive(run.askedEndsInMs)
+    ? `it expires in ${inWords(run.askedEndsInMs)}`
+    : 'its time is over, and the next sweep tells the runner so';
+  return stuck(
+    cause,
+    `${held} and waits for ${what} since ${inWords(run.askedForMs)}, in session ${run.askedSessionId ?? ''}; ${end}.`,
+    run.askedEndsInMs,
+  );
 }
 
 const durationOver = (run: ExplainedRun): Why =>

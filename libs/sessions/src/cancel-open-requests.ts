@@ -16,7 +16,8 @@ import { lockHead } from './session-head.sql';
  */
 export async function cancelOpenRequests(tx: Tx, { reason, ...scope }: OpenRequestScope & { reason: string }): Promise<number> {
   const { tenantId, sessionId } = scope;
-  if ((await listOpenRequests(tx, scope)).length === 0) return 0; // most runs ask nobody: no lock for them
+  const before = await listOpenRequests(tx, scope);
+  if (before.length === 0) return 0; // most runs ask nobody: no lock for them
   if ((await lockHead(tx, { tenantId, sessionId })) === undefined) return 0;
   const open = await listOpenRequests(tx, scope); // a decision may have come before the lock
   for (const { runId, commandId, requests } of byStamp(open)) {

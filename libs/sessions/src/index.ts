@@ -46,7 +46,14 @@ export { rebuildStaleOnce, type RebuildReport, type StalePlaces } from './rebuil
 export { getRebuildStatus, getSessionRebuild, requestSessionRebuild } from './rebuild/request-session-rebuild';
 export { NO_SHADOW } from './rebuild/shadow-views.sql';
 export { renameSession } from './rename-session';
-export { requestProbes, type ApprovalKey, type InputRequestKey, type OpenRequestScope } from './requests.sql';
+export {
+  listPendingApprovalsPage,
+  listPendingInputsPage,
+  requestProbes,
+  type ApprovalKey,
+  type InputRequestKey,
+  type OpenRequestScope,
+} from './requests.sql';
 export { resolveApproval, resolveInput } from './resolve-requests';
 export {
   adoptBoundary,
