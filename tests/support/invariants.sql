@@ -11,8 +11,10 @@ requests AS (
 ),
 request_events AS (
   SELECT CASE WHEN type LIKE 'approval/%' THEN 'approval' ELSE 'input request' END AS kind, type LIKE '%/requested' AS asks, tenant_id, session_id, sequence, run_id,
-    coalesce(data ->> 'approval_id', data ->> 'approvalId', data ->> 'request_id', data ->> 'requestId') AS id, coalesce(data ->> 'resolution', data ->> 'outcome') AS state
-  FROM runplane.session_events WHERE type IN ('approval/requested', 'approval/resolved', 'user-input/requested', 'user-input/resolved')
+    coalesce(told ->> 'approval_id', told ->> 'approvalId', told ->> 'request_id', told ->> 'requestId') AS id, coalesce(told ->> 'resolution', told ->> 'outcome') AS state
+  -- What an import brought may hold escapes that text cannot, anywhere; none of the fields asked for does.
+  FROM (SELECT *, regexp_replace(data::text, '\\u(0000|[dD][89a-fA-F][0-9a-fA-F]{2})', '?', 'g')::json AS told FROM runplane.session_events
+    WHERE type IN ('approval/requested', 'approval/resolved', 'user-input/requested', 'user-input/resolved')) e
 ),
 log AS (SELECT tenant_id, run_id, count(*) AS events, min(seq) AS first, max(seq) AS last FROM runplane.run_events GROUP BY tenant_id, run_id),
 -- Where retention has removed events of a run, the last event that tells it: from there on the log is whole.

@@ -375,20 +375,21 @@ describe('the view of a registered projection', () => {
     );
 
   test('is built where it is missing or of another version, once where nothing helps, and stays where a program does not know it', async () => {
-    await query(`UPDATE runplane.session_heads SET deleted_at = now() WHERE session_id <> 'whole'`);
+    await live('team');
+    await query(`UPDATE runplane.session_heads SET deleted_at = now() WHERE session_id <> 'team'`);
     const first = await openDb({ url: t.url, projections: [counter(1), failing] });
     const second = await openDb({ url: t.url, projections: [counter(2)] });
     try {
       expect(await rebuildStaleOnce(first, { owner })).toMatchObject({ requested: 1, changed: 1 });
       expect(await counted()).toEqual([
-        { session_id: 'whole', key: 'counter', version: 1, value: { version: 1, turns: 1 }, stale_reason: null },
-        { session_id: 'whole', key: 'failing', version: 1, value: {}, stale_reason: expect.stringContaining('cannot') as string },
+        { session_id: 'team', key: 'counter', version: 1, value: { version: 1, turns: 1 }, stale_reason: null },
+        { session_id: 'team', key: 'failing', version: 1, value: {}, stale_reason: expect.stringContaining('cannot') as string },
       ]);
       expect(await rebuildStaleOnce(first, { owner })).toMatchObject({ requested: 0, changed: 0 });
-      expect((await getSessionRebuild(first, key('whole'))).staleReason).toMatch(/^view failing: event 4: .*cannot/);
+      expect((await getSessionRebuild(first, key('team'))).staleReason).toMatch(/^view failing: event 4: .*cannot/);
 
-      expect(await rebuild('whole')).toMatchObject({ changedRows: 0 }); // a program without projections
-      expect((await getSessionRebuild(second, key('whole'))).staleReason).toMatch(/^view (counter|failing): /);
+      expect(await rebuild('team')).toMatchObject({ changedRows: 0 }); // a program without projections
+      expect((await getSessionRebuild(second, key('team'))).staleReason).toMatch(/^view (counter|failing): /);
       expect(await rebuildStaleOnce(second, { owner })).toMatchObject({ requested: 1, changed: 1 });
       expect(await counted()).toMatchObject([{ key: 'counter', version: 2, value: { version: 2, turns: 1 } }, { key: 'failing' }]);
       expect(await rebuildStaleOnce(second, { owner })).toMatchObject({ requested: 0, changed: 0 });
