@@ -14,6 +14,7 @@ import { sessionViewsGuards } from './areas/session-views.mjs';
 import { sessionsGuards } from './areas/sessions.mjs';
 import { sharedStatementsGuards } from './areas/shared-statements.mjs';
 import { statesGuards } from './areas/states.mjs';
+import { submissionGuards } from './areas/submissions.mjs';
 
 export const GUARDS = [
   ...accessGuards,
@@ -29,4 +30,5 @@ export const GUARDS = [
   ...sessionsGuards,
   ...sharedStatementsGuards,
   ...statesGuards,
+  ...submissionGuards,
 ];

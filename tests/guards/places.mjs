@@ -30,6 +30,10 @@ export const channelFold = (name) => ({ file: `${SESSIONS}/projections/channel.s
 export const contextFold = (name) => ({ file: `${SESSIONS}/projections/context.spec.ts`, name });
 export const snapshotFold = (name) => ({ file: `${SESSIONS}/projections/snapshot.spec.ts`, name });
 export const sessionViews = (name) => ({ file: `${SESSIONS}/views/views.int.spec.ts`, name });
+export const submissions = (name) => ({ file: `${SESSIONS}/submissions.int.spec.ts`, name });
+export const submissionFold = (name) => ({ file: `${SESSIONS}/projections/submission.spec.ts`, name });
+export const copies = (name) => ({ file: `${SESSIONS}/copy/copies.int.spec.ts`, name });
+export const deletion = (name) => ({ file: `${RUNS}/deletion.int.spec.ts`, name });
 export const rebuilds = (name) => ({ file: 'libs/sessions/src/rebuild/rebuild-session.int.spec.ts', name });
 export const asking = (name) => ({ file: `${RUNS}/ask-people.int.spec.ts`, name });
 export const askingSessions = (name) => ({ file: `${SESSIONS}/requests.int.spec.ts`, name });

@@ -116,6 +116,11 @@ describe('a deleted session', () => {
     expect(await erase({ delayMs: 3_600_000 })).toMatchObject({ changed: 0 });
     expect(await erase({ chunkRows: 2 })).toMatchObject({ failed: 0, kept: 0, next: null });
     expect(await rowsOf(t.db, 's2')).toEqual({});
+    const told = await t.db.pool.query<{ type: string; data: string }>(
+      `SELECT type, data::text AS data FROM runplane.outbox_events WHERE session_id = 's2' AND stream = 'session' ORDER BY tx, position`,
+    );
+    expect(told.rows).toHaveLength(14);
+    expect(told.rows.filter(({ data }) => data !== '{"erased":true}').map(({ type }) => type)).toEqual(['session/deleted']);
     await expect(getSession(t.db, key('s2'))).rejects.toEqual(coded('session_not_found'));
     const { rows } = await t.db.pool.query<{ lastSequence: number }>(
       `SELECT last_sequence::int AS "lastSequence" FROM runplane.session_tombstones WHERE session_id = 's2'`,
@@ -170,6 +175,21 @@ describe('a deleted session', () => {
       run: { projectId: 'p1', backendProfile: 'demo', sessionRef: { sessionId: 's5' } },
     });
     await expect(remove('s5')).rejects.toEqual(coded('session_in_use', { why: 'run-open' }));
+  });
+
+  test('and a copy whose maker has died, are erased alike; of the copy nothing stays', async () => {
+    await create('s7');
+    for (const table of ['sessions', 'session_heads'])
+      await t.db.pool.query(
+        `UPDATE runplane.${table} SET copying = true, deleted_at = runplane.app_now() - interval '59 minutes' WHERE session_id = 's7'`,
+      );
+    await expect(getSession(t.db, key('s7'))).rejects.toEqual(coded('session_not_found'));
+    await expect(remove('s7')).rejects.toEqual(coded('session_not_found'));
+    expect(await erase()).toMatchObject({ changed: 0 });
+    for (const table of ['sessions', 'session_heads'])
+      await t.db.pool.query(`UPDATE runplane.${table} SET deleted_at = deleted_at - interval '2 minutes' WHERE session_id = 's7'`);
+    expect(await erase()).toMatchObject({ changed: 1 });
+    expect(await t.db.pool.query(`SELECT FROM runplane.session_tombstones WHERE session_id = 's7'`)).toMatchObject({ rowCount: 0 });
   });
 
   test('whose deletion is rolled back is as it was', async () => {
