@@ -72,3 +72,40 @@ describe('a runner that was replaced', () => {
     expect(JSON.stringify(body.events)).not.toContain('stale words');
   });
 });
+
+/** Routes of session workers: whatever names an epoch below a session. */
+const workerRoutes = Object.entries(ROUTE_SAMPLES).flatMap(([route, { body }]) =>
+  route.startsWith('POST /v1/sessions/:sessionId/') && 'epoch' in (body?.({ leaseEpoch: 1 } as World) ?? {}) ? [route] : [],
+);
+
+describe('a session worker that was replaced', () => {
+  async function makeReplacedWorker(): Promise<World> {
+    const world = await makeWorld(api);
+    const lease = `/v1/sessions/${world.sessionId}/lease`;
+    await api.call('POST', `${lease}/revoke`);
+    const next = await api.call('POST', lease, { body: { owner: 'the next worker' } });
+    if (next.status !== 200 || next.body.epoch <= world.leaseEpoch) throw new Error(`no second lease: ${next.text}`);
+    return world;
+  }
+
+  test('meets a fence on every route that names its epoch', () => {
+    expect(workerRoutes).toEqual([
+      'POST /v1/sessions/:sessionId/events',
+      'POST /v1/sessions/:sessionId/lease/renew',
+      'POST /v1/sessions/:sessionId/lease/release',
+      'POST /v1/sessions/:sessionId/approvals',
+      'POST /v1/sessions/:sessionId/input-requests',
+    ]);
+  });
+
+  test.each(workerRoutes)('moves nothing by %s', async (route) => {
+    const world = await makeReplacedWorker();
+    const before = await allRows(api.db);
+
+    const answer = await callSample(api, route, world);
+
+    if (route.endsWith('/release')) expect(answer).toMatchObject({ status: 200, body: { released: false } });
+    else expect(answer).toMatchObject({ status: 409, body: { code: 'session_lease_lost', failureKind: 'runner-lease-conflict' } });
+    expect(await allRows(api.db)).toEqual(before);
+  });
+});
