@@ -1,4 +1,4 @@
-import { mkdtemp, rm } from 'node:fs/promises';
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import os from 'node:os';
 import path from 'node:path';
 import { inTransaction } from '@runplane/database';
@@ -181,5 +181,35 @@ describe('the command line', () => {
 
     expect([code, terminal.stderr]).toEqual([1, expect.stringContaining('DATABASE_URL')]);
     expect(terminal.stderr).not.toContain('hunter2secret');
+  });
+
+  test('writes a session out, reads it into another tenant, forks and deletes it', async () => {
+    for (const tenant of ['from', 'to']) await runplane('tenants', 'create', tenant);
+    const dir = await mkdtemp(path.join(os.tmpdir(), 'runplane-cli-'));
+    const file = path.join(dir, 'chat.ndjson');
+    await createSessions(database.db).createSession({ tenantId: 'from', header: { id: 'chat' } });
+    await inTransaction(database.db, (tx) =>
+      appendAsServer(tx, { tenantId: 'from', sessionId: 'chat' }, { events: [{ type: 'user/message', data: { content: 'é' } }] }),
+    );
+
+    const exported = await runplane('session', 'export', 'chat', '--tenant', 'from');
+    await writeFile(file, exported.stdout);
+    const imported = await runplane('session', 'import', file, '--tenant', 'to');
+    const again = await runplane('session', 'import', file, '--tenant', 'to');
+    await writeFile(file, 'no');
+    const bad = await runplane('session', 'import', file, '--tenant', 'to');
+    const forked = await runplane('session', 'fork', 'chat', 'chat-2', '--tenant', 'to', '--through', '0', '--json');
+    const wrong = await runplane('session', 'fork', 'chat', 'chat-3', '--tenant', 'to', '--through', 'x');
+    const deleted = await runplane('session', 'delete', 'chat-2', '--tenant', 'to', '--reason', 'done');
+    await rm(dir, { recursive: true });
+
+    expect((await runplane('session', 'export', 'chat', '--tenant', 'to')).stdout).toBe(exported.stdout);
+    expect([imported.code, imported.stdout]).toEqual([0, 'chat: 1 events copied, 0 open things closed; its log ends at 0.\n']);
+    expect([again.code, again.stderr]).toEqual([1, expect.stringContaining('in use')]);
+    expect([bad.code, bad.stderr]).toEqual([1, expect.stringContaining('Line 1: it is no JSON')]);
+    expect(JSON.parse(forked.stdout)).toMatchObject({ sessionId: 'chat-2', copiedThrough: 0, lastSequence: 1 });
+    expect(wrong.code).toBe(2);
+    expect([deleted.code, deleted.stdout]).toEqual([0, expect.stringContaining('chat-2 is deleted')]);
+    expect((await runplane('session', 'export', 'chat-2', '--tenant', 'to')).code).toBe(1);
   });
 });
