@@ -1,6 +1,7 @@
 #!/usr/bin/env node
 import { Command, InvalidArgumentError } from 'commander';
 import { appendExpectations, runAppendBench } from './append/run';
+import { claimExpectations, runClaimBench } from './claim/run';
 import { growthExpectations, runGrowthBench } from './growth/run';
 import { expectationLine, isMet, tableOf, writeJson, type Expectation } from './support/result';
 import { runSessionAppendBench, sessionAppendExpectations } from './session-append/run';
@@ -68,6 +69,26 @@ program
     console.log(`\n${tableOf(results)}\n`);
     if (json !== undefined) await writeJson(json, results);
     judge(sessionAppendExpectations(results), check === true);
+  });
+
+interface ClaimOptions {
+  readonly tasks: number;
+  readonly calls: number;
+  readonly cycles: number;
+  readonly check?: true;
+}
+
+program
+  .command('claim')
+  .description('claiming queue tasks: on an empty store, behind a backlog, and after many claims have left dead rows behind')
+  .option('--tasks <n>', 'tasks of the backlog', positive, 1_000_000)
+  .option('--calls <n>', 'calls of each case in each stage', positive, 300)
+  .option('--cycles <n>', 'tasks that are made, claimed and ended between the last two stages', positive, 1_000_000)
+  .option('--check', 'exit with 1 when an expectation is not met')
+  .action(async ({ check, ...bench }: ClaimOptions) => {
+    const results = await runClaimBench({ ...bench, say: progress });
+    console.log(`\n${tableOf(results)}\n`);
+    judge(claimExpectations(results), check === true);
   });
 
 interface WaitersOptions {

@@ -5,6 +5,7 @@ import { accessGuards } from './areas/access.mjs';
 import { holdersGuards } from './areas/holders.mjs';
 import { launchersGuards } from './areas/launchers.mjs';
 import { locksGuards } from './areas/locks.mjs';
+import { queueGuards } from './areas/queue.mjs';
 import { readingGuards } from './areas/reading.mjs';
 import { rebuildGuards } from './areas/rebuilds.mjs';
 import { requestsGuards } from './areas/requests.mjs';
@@ -21,6 +22,7 @@ export const GUARDS = [
   ...holdersGuards,
   ...launchersGuards,
   ...locksGuards,
+  ...queueGuards,
   ...readingGuards,
   ...rebuildGuards,
   ...requestsGuards,

@@ -175,13 +175,14 @@ async function isBlockedUnless(db: Db, hasEnded: () => boolean): Promise<boolean
 /** A row lock of a connection beside, at which an operation can be stopped in the middle of its transaction. */
 export async function lockRow(
   url: string,
-  table: 'sessions' | 'commands' | 'runs' | 'run_leases' | 'dispatch_intents',
+  table: 'sessions' | 'commands' | 'runs' | 'run_leases' | 'dispatch_intents' | 'queue_tasks',
   where: string,
-): Promise<{ release(): Promise<void> }> {
+): Promise<{ release(): Promise<void>; query(text: string): Promise<unknown> }> {
   const client = await openClient(url);
   await client.query('BEGIN');
   await client.query(`SELECT FROM runplane.${table} WHERE ${where} FOR UPDATE`);
   return {
+    query: (text) => client.query(text),
     async release() {
       await client.query('COMMIT');
       await client.end();
