@@ -175,12 +175,17 @@ describe('a run token', () => {
         'GET /v1/runs/:runId/cancel-requests',
         'GET /v1/runs/:runId/commands',
         'GET /v1/runs/:runId/events',
+        'GET /v1/runs/:runId/approvals/:approvalId',
+        'GET /v1/runs/:runId/input-requests/:requestId',
         'GET /v1/runs/:runId/result',
+        'POST /v1/runs/:runId/approvals',
         'POST /v1/runs/:runId/cancel-acknowledgements',
         'POST /v1/runs/:runId/claim',
         'POST /v1/runs/:runId/commands/:commandId/ack',
         'POST /v1/runs/:runId/events',
         'POST /v1/runs/:runId/heartbeat',
+        'POST /v1/runs/:runId/input-requests',
+        'POST /v1/runs/:runId/session-events',
       ].sort(),
     );
     expect((await api.call('POST', '/v1/runners', { key: token, body: { runId: world.runId } })).status).toBe(201);

@@ -84,7 +84,7 @@ export function useApi(options: { database?: TestDatabaseOptions; app?: Partial<
         },
         ...(body === undefined ? {} : { payload: typeof body === 'string' ? body : JSON.stringify(body) }),
       });
-      const isJson = /json/.test(String(answer.headers['content-type']));
+      const isJson = /^application\/(problem\+)?json/.test(String(answer.headers['content-type']));
       return {
         status: answer.statusCode,
         headers: answer.headers,

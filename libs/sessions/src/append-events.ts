@@ -91,6 +91,8 @@ async function appendLocked(tx: Tx, wanted: WantedAppend): Promise<AppendedSessi
   const written = await writeBatch(tx, wanted, found.head, prepared.batch);
   if (written === undefined) {
     // The lease has run out since, or the clock has moved: the log cannot have.
+    const again = await readHead(tx, wanted);
+    if (again !== undefined && wanted.epoch !== null) assertFence(again.head, wanted.epoch);
     throw new TransactionConflict(`Session ${wanted.sessionId} changed under its own lock: repeat the call.`, { attempts: 1 });
   }
   announceAppend(tx, wanted);
