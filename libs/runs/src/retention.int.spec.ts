@@ -1,17 +1,10 @@
-import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
-import os from 'node:os';
-import path from 'node:path';
-import { Readable } from 'node:stream';
-import type { NewRunEvent, RetentionPolicy } from '@runplane/contracts';
+import type { NewRunEvent } from '@runplane/contracts';
 import fc from 'fast-check';
-import { ensureTenant, inTransaction, openDb, type Db, type SqlExecutor } from '@runplane/database';
+import { ensureTenant, inTransaction, type SqlExecutor } from '@runplane/database';
 import { useDatabase, waitForHorizon } from '@runplane/database/testing';
 import { readFeed } from '@runplane/outbox';
-import type { ArchiveSink } from './archive-sink';
 import { appendRunEvents } from './append-run-events';
-import { claimRun } from './claim-run';
 import { listRunOutput } from './event-pages';
-import { createFolderArchive } from './folder-archive';
 import { pruneCancelRequestsOnce, pruneIntentsOnce } from './prune-finished';
 import { pruneRunEventsOnce, pruneRunsOnce } from './prune-runs';
 import { getRunResult, listRunEvents, streamRunEvents } from './read-run-events';
@@ -22,94 +15,14 @@ import type { RetentionPass } from './retention-pass';
 import { archiveKeyOf, readArchivedRun } from './run-archive';
 import { createRuns } from './runs';
 import { message, newRun, newTurn, story } from './testing';
+import { refusal, useRetention } from './testing/retention';
 
-jest.setTimeout(process.env['DEATHS'] === 'all' ? 300_000 : 30_000);
+jest.setTimeout(30_000);
 const t = useDatabase();
-/** Each test has its own. */
-let tenantId = '';
-let tenants = 0;
-const completed = { terminalStatus: 'completed' } as const;
-let later: Db;
-let dir: string;
-let archive: ArchiveSink;
-
-beforeAll(async () => {
-  later = await dbAhead(40);
-  dir = await mkdtemp(path.join(os.tmpdir(), 'archive-'));
-  archive = createFolderArchive({ dir });
-});
-afterAll(async () => {
-  await later.close();
-  await rm(dir, { recursive: true });
-});
-
-/** A store handle whose database clock is days ahead. */
-function dbAhead(days: number): Promise<Db> {
-  const url = new URL(t.url);
-  url.searchParams.set('options', `-c runplane.fake_now=${new Date(Date.now() + days * 86_400_000).toISOString()}`);
-  return openDb({ url: url.toString(), poolMax: 4, onError: () => undefined });
-}
-
-/** A pass forty days later, over runs that are to go after thirty. */
-const pass = (over: Partial<RetentionPass> = {}): RetentionPass => ({ tenantId, archive, policy: { runsDays: 30 }, ...over });
-
-async function aClaimedRun(): Promise<{ runId: string; epoch: number }> {
-  const { run } = await createRuns(t.db).createRun({ tenantId, run: newRun() });
-  const { epoch } = await claimRun(t.db, { tenantId, runId: run.id, runnerId: 'r' });
-  return { runId: run.id, epoch };
-}
-
-/** A run of no session that has ended behind `events` messages. */
-async function anEndedRun(events = 2): Promise<{ runId: string; epoch: number }> {
-  const { runId, epoch } = await aClaimedRun();
-  const batch = Array.from({ length: events }, (_, i) => message(`m${i}`));
-  if (events > 0) await appendRunEvents(t.db, { tenantId, runId, epoch, producerSequence: 1, events: batch });
-  await createRuns(t.db).finishRun({ tenantId, runId, epoch, outcome: completed });
-  return { runId, epoch };
-}
-
-async function anEndedTurn(sessionId: string, key: string): Promise<{ runId: string; commandId: string }> {
-  const runs = createRuns(t.db);
-  const { run, command } = await runs.admitTurn({ tenantId, sessionId, turn: newTurn(), idempotencyKey: key });
-  await runs.cancelRun({ tenantId, runId: run.id });
-  return { runId: run.id, commandId: command.id };
-}
-
-const KINDS = {
-  run: 'runs',
-  command: 'commands',
-  intent: 'dispatch_intents',
-  'runner-job': 'runner_jobs',
-  'cancel-request': 'cancel_requests',
-  event: 'run_events',
-};
-
-/** Everything that stands of a run, as PostgreSQL writes its rows, in the order of an archive. */
-async function rowsOf(runId: string): Promise<Record<string, unknown[]>> {
-  const found = Object.entries(KINDS).map(async ([kind, table]) => {
-    const order = kind === 'event' || kind === 'command' ? 'seq' : 'id';
-    const text = `SELECT to_json(x)::text AS row FROM runplane.${table} x WHERE ${kind === 'run' ? 'id' : 'run_id'} = $1 ORDER BY ${order}`;
-    const { rows } = await t.db.pool.query<{ row: string }>(text, [runId]);
-    return [kind, rows.map(({ row }) => JSON.parse(row) as unknown)];
-  });
-  return Object.fromEntries(await Promise.all(found)) as Record<string, unknown[]>;
-}
-
-const count = async (table: string, where = 'true'): Promise<number> =>
-  (await t.db.pool.query(`SELECT FROM runplane.${table} WHERE ${where}`)).rowCount ?? 0;
-const runThere = (runId: string) => count('runs', `id = '${runId}'`);
-
-/** What was refused, for `toMatchObject`. */
-const refusal = (call: Promise<unknown>): Promise<unknown> =>
-  call.then(
-    () => 'not refused',
-    (error: unknown) => error,
-  );
-
-beforeEach(async () => {
-  tenants += 1;
-  tenantId = `tenant-${tenants}`;
-  await ensureTenant(t.db.sql, tenantId);
+const { stage, pass, aClaimedRun, anEndedRun, anEndedTurn, rowsOf, count, runThere } = useRetention(t);
+let { tenantId, later, archive } = stage;
+beforeEach(() => {
+  ({ tenantId, later, archive } = stage);
 });
 
 describe('a run that is older than its tenant keeps runs', () => {
@@ -218,7 +131,7 @@ describe('a run that is older than its tenant keeps runs', () => {
   test('goes by what its tenant has set; one that wants copies keeps all without an archive, a setting that is not valid keeps all', async () => {
     const mine = tenantId;
     const run = await anEndedRun();
-    tenantId = `${mine}-other`;
+    stage.tenantId = tenantId = `${mine}-other`;
     await ensureTenant(t.db.sql, tenantId);
     const theirs = await anEndedRun();
     const set = (id: string, settings: object) =>
@@ -344,144 +257,6 @@ describe('events that are older than their tenant keeps them', () => {
     };
 
     expect(await refusal(getRunResult({ ...t.db, sql: slow }, { tenantId, runId }))).toMatchObject({ code: 'events_pruned' });
-  });
-});
-
-describe('an archive that fails', () => {
-  let other: string | undefined;
-  const flipped = async (key: string) => {
-    const file = path.join(dir, key);
-    const bytes = await readFile(file);
-    bytes[20] = (bytes[20] ?? 0) ^ 1;
-    await writeFile(file, bytes);
-  };
-
-  test.each<[string, () => ArchiveSink, RegExp]>([
-    [
-      'does not take the copy',
-      () => ({ ...archive, put: () => Promise.reject(new Error('disk full, token=sk-live-aaaabbbbccccdddd')) }),
-      /disk full/,
-    ],
-    [
-      'has another copy than was written: one bit',
-      () => ({ put: async (key, content) => archive.put(key, content).finally(() => flipped(key)), get: archive.get }),
-      /damaged/,
-    ],
-    ['has a copy of another run', () => ({ put: archive.put, get: async () => archive.get(other ?? '') }), /another copy/],
-    [
-      'loses the copy',
-      () => ({ put: async (key, content) => archive.put(key, content).finally(() => rm(path.join(dir, key))), get: archive.get }),
-      /no archive/,
-    ],
-    ['ends the copy before its end', () => ({ put: async () => ({ bytes: 0, sha256: '' }), get: archive.get }), /did not read the stream/],
-  ])('because it %s leaves everything; the next runs go on; it is tried again after a while', async (_what, broken, reason) => {
-    const { runId } = await anEndedRun();
-    const second = await anEndedRun();
-    const before = await rowsOf(runId);
-    other ??= archiveKeyOf({ tenantId, ...second }, 'run');
-    const sink = broken();
-    const onlyFirst: ArchiveSink = {
-      put: (key, content) => (key === archiveKeyOf({ tenantId, runId }, 'run') ? sink : archive).put(key, content),
-      get: (key) => (key === archiveKeyOf({ tenantId, runId }, 'run') ? sink : archive).get(key),
-    };
-
-    const report = await pruneRunsOnce(later, pass({ archive: onlyFirst }));
-
-    expect(report).toMatchObject({
-      changed: 1,
-      failed: 1,
-      tenants: [{ ids: [second.runId], failures: [{ id: runId, reason: expect.stringMatching(reason) }] }],
-    });
-    expect(await rowsOf(runId)).toEqual(before);
-    expect((await pruneRunsOnce(later, pass())).changed).toBe(0);
-    const { rows } = await t.db.pool.query(`SELECT data, owner FROM runplane.reservations WHERE owner IS NOT NULL AND tenant_id = $1`, [
-      tenantId,
-    ]);
-    expect(rows).toMatchObject([{ data: { failures: 1, lastError: expect.stringMatching(reason) } }]);
-    expect(JSON.stringify(rows)).not.toContain('sk-live');
-    const afterwards = await dbAhead(41);
-    expect((await pruneRunsOnce(afterwards, pass())).tenants).toMatchObject([{ ids: [runId] }]);
-    await afterwards.close();
-  });
-
-  test('leaves no half file behind, also of a process that died while it wrote', async () => {
-    const { runId } = await anEndedRun();
-    const key = archiveKeyOf({ tenantId, runId }, 'run');
-    await archive.put(key, Readable.from([Buffer.from('old')]));
-    await writeFile(path.join(dir, `${key}.dead.tmp`), 'half');
-    const broken = Readable.from(
-      (function* () {
-        yield Buffer.from('new');
-        throw new Error('the source breaks');
-      })(),
-    );
-
-    expect(await refusal(archive.put(key, broken))).toMatchObject({ message: 'the source breaks' });
-
-    expect(await readFile(path.join(dir, key), 'utf8')).toBe('old');
-    expect(await readdir(path.dirname(path.join(dir, key)))).toEqual(['run.jsonl.gz']);
-    for (const wrong of ['../x', 'a/../b', '/etc/passwd', '.hidden', '', 'a//b'])
-      expect(await refusal(archive.get(wrong))).toMatchObject({ code: 'archive_not_found' });
-  });
-});
-
-/** DEATHS=all: at every statement; else at some of them, each time others. */
-const STEP = process.env['DEATHS'] === 'all' ? 1 : 6;
-
-describe('a process that dies in the middle of a removal', () => {
-  /** A store handle that stops working at a statement, as the process would. */
-  function dying(db: Db, diesAt: number): { db: Db; statements: () => number } {
-    let statements = 0;
-    const alive = (): void => {
-      statements += 1;
-      if (statements >= diesAt) throw new Error('the process is gone');
-    };
-    const prisma = new Proxy(db.prisma, {
-      get: (target, name) =>
-        name !== '$transaction'
-          ? (Reflect.get(target, name) as unknown)
-          : (work: (client: unknown) => Promise<unknown>, options: object) =>
-              target.$transaction(
-                (client) =>
-                  work({
-                    $queryRawUnsafe: (text: string, ...values: unknown[]) => {
-                      alive();
-                      return client.$queryRawUnsafe(text, ...values);
-                    },
-                  }),
-                options,
-              ),
-    });
-    const through = (on: SqlExecutor): SqlExecutor => ({
-      query: async (statement) => {
-        alive();
-        return on.query(statement);
-      },
-    });
-    return { db: { ...db, prisma, sql: through(db.sql), lane: through(db.lane) }, statements: () => statements };
-  }
-
-  test.each<[string, typeof pruneRunsOnce, Partial<RetentionPolicy>]>([
-    ['runs', pruneRunsOnce, { runsDays: 30 }],
-    ['events', pruneRunEventsOnce, { eventsDays: 30 }],
-  ])('leaves, whatever its last statement was, %s that a later pass removes', async (_what, prune, policy) => {
-    const late = await dbAhead(41);
-    let total = Infinity;
-    for (let diesAt = 1 + Math.floor(Math.random() * STEP); diesAt < total + STEP; diesAt += STEP) {
-      const { runId } = await anEndedRun(5);
-      const stood = (await rowsOf(runId))['event'];
-      const mortal = dying(later, diesAt);
-      const first = await prune(mortal.db, pass({ policy, chunkEvents: 4 })).catch(() => undefined);
-      if (first?.changed === 1) total = mortal.statements();
-
-      const second = await prune(late, pass({ policy, chunkEvents: 4 }));
-
-      expect((first?.changed ?? 0) + second.changed).toBeGreaterThanOrEqual(1);
-      expect((await readArchivedRun(archive, archiveKeyOf({ tenantId, runId }, 'events'))).rows.event).toEqual(stood);
-      expect(await count('run_events', `run_id = '${runId}'`)).toBe(policy.runsDays === undefined ? 1 : 0);
-      expect(await count('run_tombstones', `run_id = '${runId}'`)).toBe(policy.runsDays === undefined ? 0 : 1);
-    }
-    await late.close();
   });
 });
 

@@ -7,7 +7,7 @@ export const retentionGuards = [
     file: `${RUNS}/run-archive.ts`,
     text: 'await verify(sink, key, { receipt, manifest: written.manifest, alive });',
     replacement: '',
-    test: retention('has another copy than was written: one bit leaves everything'),
+    test: { file: `${RUNS}/retention-faults.int.spec.ts`, name: 'has another copy than was written: one bit leaves everything' },
   },
   {
     name: 'a run that is not what was archived stays',
