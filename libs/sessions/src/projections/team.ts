@@ -5,7 +5,7 @@ import type { Projection } from './projection';
 import { teamLoad, teamWrites } from './team.sql';
 
 // Projections that a team registers with openDb, fed as the built-in ones are. Other processes may append without them, so that each first catches
-// up with what it has not seen, by at most so many events; what it could not reach yet waits for the next append, or a rebuild. Whatever its code
+// up with what it has not seen, by at most so many events; where that is not enough its view is stale, and rebuilt in the background. Whatever its code
 // does, the fact is recorded: an error marks the view of that session as stale, with its value as it was.
 
 /** What a view catches up with in one append. */
@@ -19,7 +19,7 @@ export interface TeamState {
   readonly sequence: number;
   readonly appliedSequence: number;
   /** Nothing is applied, and nothing written but the reason: what the projection is not the one to change, or cannot. */
-  readonly standsStill: 'stale' | 'newer' | 'behind' | undefined;
+  readonly standsStill: 'stale' | 'newer' | undefined;
   /** Why the view is stale from here on. */
   readonly failure: string | undefined;
 }
@@ -79,7 +79,7 @@ export function teamProjection(registered: SessionProjection, place: number): Pr
         return failed(empty, `was made by version ${view.version}, the rules are of version ${version}`);
       const caughtUp = (missed ?? []).reduce((state, event) => apply(registered, state, event), empty);
       const isBehind = caughtUp.standsStill === undefined && caughtUp.appliedSequence < (lastSequence ?? -1);
-      return isBehind ? { ...caughtUp, standsStill: 'behind' } : caughtUp;
+      return isBehind ? failed(empty, 'is further behind the log than one append can catch up with') : caughtUp;
     },
 
     apply: (state, event) => apply(registered, state, event),

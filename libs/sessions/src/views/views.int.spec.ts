@@ -312,6 +312,17 @@ describe('a projection that a team registers', () => {
     await db.close();
   });
 
+  test('that is too far behind the log is stale until it is rebuilt', async () => {
+    const db = await open({ apply: ({ words: before }) => ({ words: [String((before as string[]).length + 1)] }) });
+    const epoch = await session('behind', []);
+    for (const n of [500, 500, 1]) await say(t.db, 'behind', epoch, ...Array.from({ length: n }, (_, i) => `${i}`));
+    await say(db, 'behind', epoch, 'last');
+    expect((await valueOf('behind'))?.staleReason).toContain('behind the log');
+    await rebuildSession(db, key('behind'), { owner: 'test' });
+    expect(await valueOf('behind')).toMatchObject({ staleReason: null, appliedSequence: 1001, sequence: 1001 });
+    await db.close();
+  });
+
   test('of an older version is stale until it is rebuilt', async () => {
     const [v1, v2] = [await open(), await open({ version: 2 })];
     const epoch = await session('upgrade', []);
