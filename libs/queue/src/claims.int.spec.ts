@@ -1,4 +1,4 @@
-import { ensureTenant, inTransaction, sql } from '@runplane/database';
+import { ensureTenant, inTransaction, rawSql, sql } from '@runplane/database';
 import { useDatabase } from '@runplane/database/testing';
 import { makeTenants, TENANT } from '@runplane/runs/testing';
 import {
@@ -28,6 +28,7 @@ beforeEach(() => {
   queue = `q${(made += 1)}`;
 });
 
+const rawSetting = (name: string) => rawSql(`SET LOCAL ${name} = off`);
 const rowOf = async (taskId: string) =>
   (
     await t.db.sql
@@ -177,6 +178,37 @@ describe('claims', () => {
 
     expect(claimed).toHaveLength(120);
     expect(new Set(claimed.map(({ taskId }) => taskId)).size).toBe(120);
+  });
+});
+
+describe('whatever the plan', () => {
+  const SETTINGS = [
+    ['enable_hashjoin', 'enable_material'],
+    ['enable_hashjoin', 'enable_mergejoin', 'enable_sort'],
+    ['enable_nestloop', 'enable_indexscan'],
+    ['enable_seqscan', 'enable_memoize', 'enable_hashagg'],
+  ];
+  test.each(SETTINGS)('a claim takes no more than it may: without %s and the like', async (...off) => {
+    for (const [size, limit] of [
+      [1, 1],
+      [5, 1],
+      [30, 3],
+    ] as const) {
+      const own = `${queue}-${size}`;
+      await manyTasks(t.db, size, { queue: own });
+      for (const lane of ['default', undefined]) {
+        const claimed = await inTransaction(t.db, async (tx) => {
+          for (const name of off.filter((given): given is string => typeof given === 'string')) await tx.query(rawSetting(name));
+          return claimQueueTasks(tx, { tenantId, queue: own, lane, owner: aWorker(), limit });
+        });
+        expect(claimed.length).toBeLessThanOrEqual(limit);
+        for (const { taskId, epoch } of claimed) await settleQueueTask(t.db, { tenantId, taskId, epoch, outcome: 'completed' });
+      }
+      const rows = await t.db.sql.query(
+        sql`SELECT count(*)::int AS "n" FROM runplane.queue_tasks WHERE queue = ${own}::text AND state <> 'pending'`,
+      );
+      expect(rows[0]?.['n']).toBe(Math.min(2 * limit, size));
+    }
   });
 });
 
