@@ -21,8 +21,7 @@ import {
   story,
   TENANT,
 } from '@runplane/runs/testing';
-import { waitUntilBlocked } from '@runplane/database/testing';
-import { ending, hold, lockRow, meet, meetAborted, openDbAhead, useRaces } from '../support/races';
+import { ending, hold, meet, meetAborted, meetStopped, openDbAhead, useRaces } from '../support/races';
 
 const t = useRaces();
 const keyOf = (run: { id: string }) => ({ tenantId: TENANT, runId: run.id });
@@ -121,15 +120,10 @@ describe('the sweep of lost runners', () => {
     const { run } = await aClaimedTurn(t.db, 's-swept');
     await endLease(t.db, run.id);
 
-    const stop = await lockRow(t.url, 'sessions', `session_id = 's-swept'`);
-    const sweep = sweepLostRunnersOnce(t.db);
-    await waitUntilBlocked(t.db, 1);
-    const claim = ending(rival(run)());
-    await waitUntilBlocked(t.db, 2);
-    await stop.release();
+    const [sweep, claim] = await meetStopped(t, 'sessions', `session_id = 's-swept'`, () => sweepLostRunnersOnce(t.db), rival(run));
 
-    expect(await sweep).toMatchObject({ changed: 1 });
-    expect(await claim).toMatchObject({ code: 'run_closed' });
+    expect(sweep).toMatchObject({ changed: 1 });
+    expect(claim).toMatchObject({ code: 'run_closed' });
   });
 
   test('leaves a run alone whose lease a heartbeat prolongs at that moment', async () => {
@@ -151,30 +145,32 @@ describe('the sweep of lost runners', () => {
     const { run, epoch } = await aClaimedTurn(t.db, 's-beaten');
     await endLease(t.db, run.id);
 
-    const stop = await lockRow(t.url, 'sessions', `session_id = 's-beaten'`);
-    const sweep = sweepLostRunnersOnce(t.db);
-    await waitUntilBlocked(t.db, 1);
-    const beat = ending(heartbeat(t.db, { ...keyOf(run), epoch }));
-    await waitUntilBlocked(t.db, 2);
-    await stop.release();
+    const [sweep, beat] = await meetStopped(
+      t,
+      'sessions',
+      `session_id = 's-beaten'`,
+      () => sweepLostRunnersOnce(t.db),
+      () => heartbeat(t.db, { ...keyOf(run), epoch }),
+    );
 
-    expect(await sweep).toMatchObject({ changed: 1 });
-    expect(await beat).toMatchObject({ value: { stop: true, runStatus: 'failed' } });
+    expect(sweep).toMatchObject({ changed: 1 });
+    expect(beat).toMatchObject({ value: { stop: true, runStatus: 'failed' } });
   });
 
   test('fences the old runner when it gives the run back: an append behind it is refused', async () => {
     const { run, command, epoch } = await aClaimedTurn(t.db, undefined, { run: newRun({ onRunnerLost: 'requeue' }) });
     await endLease(t.db, run.id);
 
-    const stop = await lockRow(t.url, 'commands', `id = '${command.id}'`);
-    const sweep = sweepLostRunnersOnce(t.db);
-    await waitUntilBlocked(t.db, 1);
-    const append = ending(appendRunEvents(t.db, { ...keyOf(run), epoch, events: [message('late')] }));
-    await waitUntilBlocked(t.db, 2);
-    await stop.release();
+    const [sweep, append] = await meetStopped(
+      t,
+      'commands',
+      `id = '${command.id}'`,
+      () => sweepLostRunnersOnce(t.db),
+      () => appendRunEvents(t.db, { ...keyOf(run), epoch, events: [message('late')] }),
+    );
 
-    expect(await sweep).toMatchObject({ changed: 1 });
-    expect(await append).toMatchObject({ code: 'lease_lost' });
+    expect(sweep).toMatchObject({ changed: 1 });
+    expect(append).toMatchObject({ code: 'lease_lost' });
     expect(await claimRun(t.db, { ...keyOf(run), runnerId: 'r2' })).toMatchObject({ epoch: epoch + 2 });
   });
 
@@ -182,17 +178,15 @@ describe('the sweep of lost runners', () => {
     const { run } = await aClaimedTurn(t.db, 's-twice');
     await endLease(t.db, run.id);
 
-    const stop = await lockRow(t.url, 'sessions', `session_id = 's-twice'`);
-    const first = sweepLostRunnersOnce(t.db);
-    await waitUntilBlocked(t.db, 1);
-    const second = sweepLostRunnersOnce(t.db);
-    await waitUntilBlocked(t.db, 2);
-    await stop.release();
+    const [first, second] = await meetStopped(
+      t,
+      'sessions',
+      `session_id = 's-twice'`,
+      () => sweepLostRunnersOnce(t.db),
+      () => sweepLostRunnersOnce(t.db),
+    );
 
-    expect([await first, await second]).toEqual([
-      { changed: 1, failed: 0 },
-      { changed: 0, failed: 0 },
-    ]);
+    expect([first, second]).toEqual([{ changed: 1, failed: 0 }, { value: { changed: 0, failed: 0 } }]);
     expect((await story(t.db, run.id)).filter((what) => what === 'terminal_status' || what === 'claim-lost')).toEqual([
       'claim-lost',
       'terminal_status',
@@ -217,15 +211,10 @@ describe('the claim deadline', () => {
     const { run } = await aTurn(t.db, 's-overdue');
     await passDeadlines(t.db, run.id);
 
-    const stop = await lockRow(t.url, 'sessions', `session_id = 's-overdue'`);
-    const sweep = failUnclaimedRunsOnce(t.db);
-    await waitUntilBlocked(t.db, 1);
-    const claim = ending(rival(run)());
-    await waitUntilBlocked(t.db, 2);
-    await stop.release();
+    const [sweep, claim] = await meetStopped(t, 'sessions', `session_id = 's-overdue'`, () => failUnclaimedRunsOnce(t.db), rival(run));
 
-    expect(await sweep).toMatchObject({ changed: 1 });
-    expect(await claim).toMatchObject({ code: 'run_closed' });
+    expect(sweep).toMatchObject({ changed: 1 });
+    expect(claim).toMatchObject({ code: 'run_closed' });
   });
 });
 

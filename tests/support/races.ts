@@ -190,6 +190,23 @@ export async function lockRow(
   };
 }
 
+/** The first stops, in the middle of its work, at a row that a connection beside has locked; the second comes to wait for the first; then both go on. */
+export async function meetStopped<A, B>(
+  { url, db }: RaceDatabase,
+  table: Parameters<typeof lockRow>[1],
+  where: string,
+  first: () => Promise<A>,
+  second: () => Promise<B>,
+): Promise<[A, Ending<B>]> {
+  const stop = await lockRow(url, table, where);
+  const one = first();
+  await waitUntilBlocked(db, 1);
+  const other = ending(second());
+  await waitUntilBlocked(db, 2);
+  await stop.release();
+  return [await one, await other];
+}
+
 /** A store handle whose database clock is ahead. The caller closes it. */
 export async function openDbAhead(url: string, aheadMs: number): Promise<Db> {
   const later = new URL(url);

@@ -83,8 +83,8 @@ export const statesGuards = [
   {
     name: 'the end of a run ends its tool calls',
     file: `${RUNS}/close-run.ts`,
-    text: '[updateThread, closeToolCalls, closeCommands]',
-    replacement: '[updateThread, closeCommands]',
+    text: '[updateThread, closeToolCalls, closeRequests, closeCommands]',
+    replacement: '[updateThread, closeRequests, closeCommands]',
     test: runLife('closes open tool calls when it ends'),
   },
   {
