@@ -73,6 +73,8 @@ export async function makeWorld(api: TestApi): Promise<World> {
 
 export interface RouteSample {
   readonly body?: (world: World) => Record<string, unknown>;
+  /** Of a route that takes no JSON object. */
+  readonly text?: (world: World) => string;
   readonly headers?: Readonly<Record<string, string>>;
   readonly query?: Readonly<Record<string, string>>;
   /** What the same call by another tenant gets: not found, a hold that it does not have, or an effect among its own rows alone. */
@@ -158,7 +160,7 @@ export const ROUTE_SAMPLES: Readonly<Record<string, RouteSample>> = {
   'GET /v1/sessions/:sessionId/context-history': { foreign: 404 },
   'GET /v1/sessions/:sessionId/context-search': { query: { query: 'x' }, foreign: 404 },
   'POST /v1/sessions/:sessionId/submissions': {
-    body: () => ({ kind: 'turn', payload: { text: 'next' } }),
+    body: () => ({ kind: 'turn', source: { from: 'here' } }),
     headers: { 'idempotency-key': 'op-2' },
     foreign: 404,
   },
@@ -172,7 +174,11 @@ export const ROUTE_SAMPLES: Readonly<Record<string, RouteSample>> = {
   'DELETE /v1/runs/:runId': { foreign: 404 },
   'POST /v1/sessions/:sessionId/fork': { body: ({ sessionId }) => ({ newSessionId: `${sessionId}-fork` }), foreign: 404 },
   'GET /v1/sessions/:sessionId/export': { foreign: 404 },
-  'POST /v1/session-imports': { foreign: 'own' },
+  'POST /v1/session-imports': {
+    text: ({ sessionId }) => `{"type":"session","id":"${sessionId}-brought"}\n`,
+    headers: { 'content-type': 'application/x-ndjson' },
+    foreign: 'own',
+  },
   'GET /v1/session-changes': { foreign: 'own' },
   'GET /v1/sessions/:sessionId/summary': { foreign: 404 },
   'GET /v1/sessions/:sessionId/resource-run': { foreign: 404 },
@@ -298,6 +304,6 @@ export function sampleOf(route: string): RouteSample {
 }
 
 export function callSample(api: TestApi, route: string, world: World, key?: string) {
-  const { body, headers } = sampleOf(route);
-  return api.call(methodOf(route), pathOf(route, world), { key, body: body?.(world), headers });
+  const { body, text, headers } = sampleOf(route);
+  return api.call(methodOf(route), pathOf(route, world), { key, body: text?.(world) ?? body?.(world), headers });
 }
