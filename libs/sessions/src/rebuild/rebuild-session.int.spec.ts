@@ -2,7 +2,7 @@ import type { JsonObject, NewSessionEvent, SessionProjection } from '@runplane/c
 import { ensureTenant, inTransaction, openDb, type Db } from '@runplane/database';
 import { openClient, useDatabase, waitUntilBlocked } from '@runplane/database/testing';
 import { appendAsServer } from '../append-as-server';
-import { expireRequestsOnce } from '../expire-requests-once';
+import { listSessionsWithDueRequests } from '../requests.sql';
 import { VIEWS_VERSION } from '../projections';
 import { createSessions } from '../sessions';
 import { rebuildSession, type RebuildOptions } from './rebuild-session';
@@ -293,7 +293,7 @@ describe('a rebuild of a session', () => {
       { state: 'pending' },
     ]);
 
-    expect(await expireRequestsOnce(t.db)).toMatchObject({ changed: 0, failed: 0 });
+    expect(await listSessionsWithDueRequests(t.db.sql, 10)).toEqual([]);
     expect(await rebuild('due')).toMatchObject({ events: 1, changedRows: 0 });
   });
 
