@@ -1,9 +1,19 @@
 import type { Approval } from '@runplane/contracts';
 import { inTransaction, type Db, type Tx } from '@runplane/database';
+import { waitUntilBlocked } from '@runplane/database/testing';
 import { cancelRun, claimRun, createRuns, finishRun, requestApproval, requestInput } from '@runplane/runs';
 import { aClaimedTurn, endLease, TENANT } from '@runplane/runs/testing';
-import { cancelOpenRequests, expireRequestsOnce, getApproval, getInputRequest, resolveApproval, resolveInput } from '@runplane/sessions';
-import { meet, openDbAhead, useRaces } from '../support/races';
+import {
+  appendSessionEvents,
+  cancelOpenRequests,
+  lockHead,
+  expireRequestsOnce,
+  getApproval,
+  getInputRequest,
+  resolveApproval,
+  resolveInput,
+} from '@runplane/sessions';
+import { ending, hold, meet, openDbAhead, useRaces } from '../support/races';
 
 // What is asked of people ends in exactly one way, whoever comes first: a decision, another decision, the end of the run, its time.
 
@@ -107,6 +117,19 @@ test('a decision that waited until its time was over is refused, by the clock be
 
   expect(decision).toEqual({ code: 'approval_expired', data: expect.anything() as object });
   expect(await outcomes(world)).toEqual(['pending', 'declined']);
+});
+
+test('a resolution that is appended waits for the log before its time is judged', async () => {
+  const world = await asked();
+  const { sessionId } = world.approval;
+  const held = await hold(t.db, (tx) => lockHead(tx, world.approval));
+  const events = [{ type: 'approval/resolved', data: { approval_id: 'a', resolution: 'approved' } }];
+  const decision = ending(appendSessionEvents(t.db, { tenantId, sessionId, events }));
+  await waitUntilBlocked(t.db, 1);
+  await t.db.pool.query('UPDATE runplane.approvals SET expires_at = runplane.app_now() WHERE session_id = $1', [sessionId]);
+  await held.commit();
+
+  expect(await decision).toMatchObject({ code: 'approval_expired' });
 });
 
 test('a request that comes before the end of its run ends with it; one that comes behind is refused', async () => {

@@ -48,6 +48,8 @@ test('a runner asks before it acts, a person approves, and only that call is mad
   const asRunner = createClient({ url, apiKey: token });
   const decision = { resolution: 'approved', actor: { type: 'user', id: 'ann' } } as const;
   await expect(asRunner.resolveApproval(sessionId, approvalId, decision)).rejects.toMatchObject({ code: 'forbidden' });
+  const asOther = createClient({ url, apiKey: await api.makeKey(['runner', 'runs:write', 'sessions:write', 'sessions:read']) });
+  await expect(asOther.resolveApproval(sessionId, approvalId, decision)).rejects.toMatchObject({ code: 'forbidden' });
   await product.resolveApproval(sessionId, approvalId, decision);
 
   expect(await ended).toMatchObject({ kind: 'finished', run: { status: 'completed' } });

@@ -1,22 +1,23 @@
 // What is asked of people: who may ask, how it ends, what an approval allows.
-import { RUNS, SESSIONS, access, asking, askingFolds, askingSchemas, askingSessions, races } from '../places.mjs';
+import { RUNS, SESSIONS, asking, askingFolds, askingSchemas, askingSessions, races } from '../places.mjs';
 
 const approval = `${SESSIONS}/projections/approval.ts`;
 const input = `${SESSIONS}/projections/user-input.ts`;
 const schema = `${SESSIONS}/input-schema.ts`;
 const people = `${RUNS}/ask-people.ts`;
+const turn = `${RUNS}/session-turn.ts`;
 
 export const requestsGuards = [
   {
     name: 'a runner asks under the epoch of its claim',
-    file: people,
+    file: turn,
     text: "if (writer.kind === 'lease-lost') throw leaseLost({ runId, epoch, currentEpoch: run.claimEpoch });",
     replacement: '',
     test: races('requests', 'a runner that was replaced asks nobody'),
   },
   {
     name: 'an ended run asks nobody',
-    file: people,
+    file: turn,
     text: "if (writer.kind === 'closed') throw runClosed(run);",
     replacement: '',
     test: races('requests', 'one that comes behind is refused'),
@@ -30,7 +31,7 @@ export const requestsGuards = [
   },
   {
     name: 'only the run of the open turn asks',
-    file: people,
+    file: turn,
     text: 'if (session?.activeRunId !== runId) {',
     replacement: 'if (session === undefined) {',
     test: asking('only the run that has the open turn'),
@@ -68,7 +69,7 @@ export const requestsGuards = [
     file: `${SESSIONS}/append-events.ts`,
     text: 'if (wanted.events.some(isDecision)) return inTransaction(at, (tx) => appendLocked(tx, wanted));',
     replacement: '',
-    test: races('requests', 'by the clock behind the lock'),
+    test: races('requests', 'waits for the log before its time is judged'),
   },
   {
     name: 'an approval is decided once',
@@ -145,6 +146,6 @@ export const requestsGuards = [
     file: 'apps/api/src/routes/requests/resolve-approval.ts',
     text: "access: ['approvals:resolve']",
     replacement: "access: ['approvals:resolve', 'runner']",
-    test: access('POST /v1/sessions/:sessionId/approvals/:approvalId/resolve'),
+    test: { file: 'tests/scenarios/approvals.spec.ts', name: 'a runner asks before it acts' },
   },
 ];
