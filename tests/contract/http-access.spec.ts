@@ -85,7 +85,8 @@ describe('access', () => {
   test('every route is open for each of its scopes', async () => {
     for (const route of routes.filter((each) => sampleOf(each).answersAtOnce !== false)) {
       for (const scope of openingScopes(route)) {
-        const answer = await callSample(api, route, await makeWorld(api), await api.makeKey([scope]));
+        const own = route.startsWith('GET ') ? world : await makeWorld(api); // a read leaves it as it is
+        const answer = await callSample(api, route, own, await api.makeKey([scope]));
         expect([route, scope, answer.body?.code ?? 'ok']).toEqual([route, scope, expect.not.stringMatching(/forbidden|unauthenticated/)]);
         expect([route, scope, answer.status < 500]).toEqual([route, scope, true]);
       }
