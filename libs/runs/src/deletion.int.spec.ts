@@ -1,5 +1,5 @@
 import { inTransaction, type Db } from '@runplane/database';
-import { useDatabase } from '@runplane/database/testing';
+import { useDatabase, waitForHorizon } from '@runplane/database/testing';
 import { readFeed } from '@runplane/outbox';
 import {
   acceptSubmission,
@@ -71,6 +71,7 @@ async function rowsOf(db: Db, sessionId: string): Promise<Record<string, number>
 }
 
 const typesInFeed = async (sessionId: string): Promise<string[]> => {
+  await waitForHorizon(t.db); // other test files write to the same cluster
   const { events } = await readFeed(t.db.sql, { tenantId: TENANT, limit: 500 });
   return events.filter((event) => event.sessionId === sessionId && event.stream === 'session').map(({ type }) => type);
 };
