@@ -4,13 +4,16 @@ import { waitUntilBlocked } from '@runplane/database/testing';
 import { cancelRun, createRun, createRuns } from '@runplane/runs';
 import { aClaimedTurn, newRun, newTurn, TENANT } from '@runplane/runs/testing';
 import {
+  acceptSubmission,
   acquireSessionLease,
   appendAsServer,
   appendSessionEvents,
+  countUnfinishedSubmissions,
   createSession,
   createSessions,
   getSession,
   getSessionLog,
+  importSubmissions,
   lockHead,
   openSessionWriter,
   releaseSessionLease,
@@ -232,4 +235,18 @@ test('an append and the end of the session’s turn do not wait for each other, 
   const appends = await hold(t.db, (tx) => append(tx, sessionId, { events: [enqueued] }));
   await createRuns(t.db).admitTurn({ tenantId: TENANT, sessionId, turn: newTurn(), idempotencyKey: 'next' });
   await appends.commit();
+});
+
+test('a submission that comes while those of an older store are brought is counted with them', async () => {
+  const key = await aSession();
+  const submissions = ['x', 'y'].map((id) => ({ operationId: id, submissionId: `s-${id}`, kind: 'turn' }));
+
+  const [, accepted] = await meet(
+    t.db,
+    (tx) => importSubmissions(tx, { ...key, submissions }),
+    () => acceptSubmission(t.db, { ...key, operationId: 'a', submission: { kind: 'turn' } }),
+  );
+
+  expect(accepted).toMatchObject({ value: { status: 'accepted', acceptedSequence: 0 } });
+  expect(await countUnfinishedSubmissions(t.db, key)).toEqual({ unfinished: 3, turns: 3 });
 });

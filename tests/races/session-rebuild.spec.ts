@@ -80,6 +80,10 @@ describe.each(Object.entries(WRITERS))('%s', (_name, [write, then]) => {
   test('that comes while a rebuild switches waits for it, and is not lost', async () => {
     const key = await aSession();
     await t.db.pool.query(`UPDATE runplane.context_notes SET content = 'lost' WHERE session_id = $1`, [key.sessionId]);
+    await t.db.pool.query(
+      `UPDATE runplane.session_heads SET snapshot = '{"activeTurnId":"lost"}', open_submissions = 7 WHERE session_id = $1`,
+      [key.sessionId],
+    );
     const client = await openClient(t.url);
     await client.query('BEGIN');
     await client.query('SELECT FROM runplane.submission_heads WHERE session_id = $1 FOR NO KEY UPDATE', [key.sessionId]);
@@ -90,7 +94,7 @@ describe.each(Object.entries(WRITERS))('%s', (_name, [write, then]) => {
     await client.query('COMMIT');
     await client.end();
 
-    expect(await rebuilding).toMatchObject({ value: { changedRows: 2 } });
+    expect(await rebuilding).toMatchObject({ value: { changedRows: 3 } });
     expect(await writing).toMatchObject({ value: expect.anything() as unknown });
     expect(await standing(key)).toMatchObject({ ...untouched, ...then, ...('open' in then && then.open === 0 ? { next: null } : {}) });
     expect(await rebuild(key)).toMatchObject({ changedRows: 0 });

@@ -7,14 +7,19 @@ import {
   appendSessionEvents,
   countUnfinishedSubmissions,
   createSessions,
+  getApproval,
+  getInputRequest,
   getSession,
   getSessionLog,
   listSessionChanges,
+  listPendingApprovals,
+  listPendingInputs,
   listSessions,
   markSessionStorageEvicted,
   refreshSessionStorage,
   releaseSessionLease,
   upsertSession,
+  waitForApproval,
 } from '@runplane/sessions';
 import { createRuns, deleteRun, deleteSession, eraseDeletedOnce, explainSession, getRun, getSessionSummary } from './index';
 import { aClaimedTurn, aRun, aTurn, makeTenants, newTurn, TENANT } from './testing';
@@ -86,6 +91,11 @@ describe('a deleted session', () => {
     const calls: (() => Promise<unknown>)[] = [
       () => getSession(t.db, key('s1')),
       () => getSessionLog(t.db, key('s1')),
+      () => getApproval(t.db, { ...key('s1'), approvalId: 'ap' }),
+      () => waitForApproval(t.db, { ...key('s1'), approvalId: 'ap', waitMs: 0 }),
+      () => getInputRequest(t.db, { ...key('s1'), requestId: 'in' }),
+      () => listPendingApprovals(t.db, key('s1')),
+      () => listPendingInputs(t.db, key('s1')),
       () => getSessionSummary(t.db, key('s1')),
       () => explainSession(t.db, key('s1')),
       () => countUnfinishedSubmissions(t.db, key('s1')),
@@ -142,6 +152,19 @@ describe('a deleted session', () => {
     expect(await typesInFeed('s3')).toEqual(['submission/accepted', 'submission/failed', 'session/deleted', 'submission/accepted']);
     const ids = await t.db.pool.query(`SELECT DISTINCT event_id FROM runplane.outbox_events WHERE session_id = 's3'`);
     expect(ids.rows).toHaveLength(4);
+  });
+
+  test('takes the epochs of its lease along: whoever held it does not write to the next session of its id', async () => {
+    await create('s8');
+    const { epoch } = await acquireSessionLease(t.db, { ...key('s8'), owner: 'old' });
+    await releaseSessionLease(t.db, { ...key('s8'), owner: 'old', epoch });
+    await remove('s8');
+    await erase();
+    await create('s8');
+    const next = await acquireSessionLease(t.db, { ...key('s8'), owner: 'new' });
+    expect(next.epoch).toBe(epoch + 1);
+    const late = appendSessionEvents(t.db, { ...key('s8'), epoch, events: [{ type: 'user/message', data: { content: 'late' } }] });
+    await expect(late).rejects.toEqual(coded('session_lease_lost', { reason: 'other' }));
   });
 
   test('takes its runs along, and hands its storage to the collector first', async () => {

@@ -181,7 +181,7 @@ export async function writeBatch(
     executorOf(at),
     WrittenAppend,
     appendStatement(wanted, batch, {
-      guard: { lastSequence: head.lastSequence, epoch: wanted.epoch, open: wanted.evenIfDeleted !== true },
+      guard: { lastSequence: head.lastSequence, viewsEpoch: head.viewsEpoch, epoch: wanted.epoch, open: wanted.evenIfDeleted !== true },
       floor: isTx(at) ? at.feed.value : 0n,
       appendId: wanted.appendId ?? null,
     }),

@@ -1,6 +1,7 @@
 import { AppendConflict, type AppendedSessionEvents, type NewSessionEvent } from '@runplane/contracts';
 import type { SqlExecutor } from '@runplane/database';
 import { encodeFeedCursor } from '@runplane/outbox';
+import { assertOpen } from './judge-append';
 import { storableSessionEvents, type StorableSessionEvent } from './session-event-input';
 import { listAppended, type AppendedRow } from './session-event.sql';
 import { readHead, type HeadRow } from './session-head.sql';
@@ -22,7 +23,7 @@ export async function replayAppend(
   return replayOf(head, stored);
 }
 
-/** The first answer of an append, if it is known. Errors: AppendConflict, InvalidRequest, InvalidJson, PayloadTooLarge. */
+/** The first answer of an append, if it is known. Errors: SessionDeleted, AppendConflict, InvalidRequest, InvalidJson, PayloadTooLarge. */
 export async function findAppend(
   on: SqlExecutor,
   key: SessionKey,
@@ -30,6 +31,7 @@ export async function findAppend(
 ): Promise<AppendedSessionEvents | undefined> {
   const found = await readHead(on, key, { appendId });
   if (found?.appendedAt == null) return undefined;
+  assertOpen(found.head);
   return replayAppend(on, found.head, { appendId, appendedAt: found.appendedAt, events: storableSessionEvents(events) });
 }
 

@@ -20,6 +20,8 @@ export type WrittenAppend = z.infer<typeof WrittenAppend>;
 export interface AppendGuard {
   /** The sequence that the head was read at. */
   readonly lastSequence: number;
+  /** And which views stood beside it. */
+  readonly viewsEpoch: number;
   /** Of the session lease, which must be in force; null: no lease is asked for. */
   readonly epoch: number | null;
   /** False in a transaction that holds the head, and may write to a session that is marked as deleted. */
@@ -48,10 +50,10 @@ export function appendStatement(
   const open = guard.open ? sql`AND x.deleted_at IS NULL` : emptySql;
   return sql`
     WITH l AS MATERIALIZED (
-      SELECT tenant_id, session_id, last_sequence, last_tx, lease_epoch, lease_expires_at, deleted_at, project_id, partition_key, shard
+      SELECT tenant_id, session_id, last_sequence, views_epoch, last_tx, lease_epoch, lease_expires_at, deleted_at, project_id, partition_key, shard
       FROM runplane.session_heads WHERE tenant_id = ${tenantId}::text AND session_id = ${sessionId}::text FOR NO KEY UPDATE
     ), j AS MATERIALIZED (
-      SELECT x.*, x.last_sequence = ${String(guard.lastSequence)}::bigint ${fence} ${open}
+      SELECT x.*, x.last_sequence = ${String(guard.lastSequence)}::bigint AND x.views_epoch = ${guard.viewsEpoch}::int ${fence} ${open}
           AND x.now BETWEEN ${earliest}::timestamptz AND ${latest}::timestamptz AS ok,
         greatest(x.last_tx, ${String(floor)}::bigint, ${feedTx}) AS tx${one === undefined ? emptySql : sql`, ${nextPosition} AS position`}
       FROM (SELECT l.*, runplane.app_now() AS now FROM l OFFSET 0) x

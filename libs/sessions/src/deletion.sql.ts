@@ -159,10 +159,10 @@ export async function deleteSessionRow(tx: Tx, key: SessionKey): Promise<void> {
     done,
     sql`WITH h AS (
           DELETE FROM runplane.session_heads WHERE ${ofSession(key)}
-          RETURNING tenant_id, session_id, incarnation, last_sequence, imported_through, last_tx, deleted_at, copying
+          RETURNING tenant_id, session_id, incarnation, last_sequence, imported_through, last_tx, lease_epoch, deleted_at, copying
         ), t AS (
-          INSERT INTO runplane.session_tombstones (tenant_id, session_id, incarnation, last_sequence, copied_through, last_tx, deleted_at)
-          SELECT tenant_id, session_id, incarnation, last_sequence, imported_through, last_tx, deleted_at FROM h WHERE NOT copying
+          INSERT INTO runplane.session_tombstones (tenant_id, session_id, incarnation, last_sequence, copied_through, last_tx, lease_epoch, deleted_at)
+          SELECT tenant_id, session_id, incarnation, last_sequence, imported_through, last_tx, lease_epoch, deleted_at FROM h WHERE NOT copying
         )
         SELECT 1 AS "done" FROM h`,
   );

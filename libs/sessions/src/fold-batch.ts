@@ -5,7 +5,7 @@ import type { StorableSessionEvent } from './session-event-input';
 import type { HeadRow } from './session-head.sql';
 
 // From events and a head to what is written, without a database. Sequences and ids are given here, guards asked, views folded; the statement that
-// writes is guarded by the sequence that the head was read at, so that what was decided here is right exactly when it is written.
+// writes is guarded by the sequence and the views that the head was read at, so that what was decided here is right exactly when it is written.
 
 /** An event with its place in the log. */
 export interface PlacedEvent extends SessionLogEvent {

@@ -26,28 +26,32 @@ import {
   type PendingPage,
 } from './requests.sql';
 import { approvalStream, inputStream } from './projections/requests';
-import { sessionNotFound } from './session';
-import { findSession, type SessionKey } from './session.sql';
+import { assertOpen } from './judge-append';
+import { requireOpenHead } from './require-head';
+import { readHead } from './session-head.sql';
+import type { SessionKey } from './session.sql';
 
-/** Errors: ApprovalNotFound. */
+/** Errors: ApprovalNotFound, SessionDeleted. */
 export async function getApproval(at: At, key: ApprovalKey): Promise<Approval> {
   const approval = await findApproval(executorOf(at), key);
   if (approval !== undefined) return approval;
+  await assertNotDeleted(executorOf(at), key);
   const { sessionId, approvalId } = key;
   throw new ApprovalNotFound(`Session ${sessionId} has no approval ${approvalId}.`, { sessionId, approvalId });
 }
 
-/** Errors: InputRequestNotFound. */
+/** Errors: InputRequestNotFound, SessionDeleted. */
 export async function getInputRequest(at: At, key: InputRequestKey): Promise<InputRequest> {
   const request = await findInputRequest(executorOf(at), key);
   if (request !== undefined) return request;
+  await assertNotDeleted(executorOf(at), key);
   const { sessionId, requestId } = key;
   throw new InputRequestNotFound(`Session ${sessionId} has no input request ${requestId}.`, { sessionId, requestId });
 }
 
 /**
  * An approval, once it is resolved or after `waitMs`. A wait that ends without a decision writes nothing and decides nothing: only the
- * approval's own time does. Holds no connection while it waits. Errors: ApprovalNotFound.
+ * approval's own time does. Holds no connection while it waits. Errors: ApprovalNotFound, SessionDeleted.
  */
 export function waitForApproval(db: Db, { tenantId, sessionId, approvalId, ...wait }: ApprovalKey & Wait): Promise<Approval> {
   const key = { tenantId, sessionId, approvalId };
@@ -57,7 +61,7 @@ export function waitForApproval(db: Db, { tenantId, sessionId, approvalId, ...wa
   });
 }
 
-/** The same for a request for input. Errors: InputRequestNotFound. */
+/** The same for a request for input. Errors: InputRequestNotFound, SessionDeleted. */
 export function waitForInput(db: Db, { tenantId, sessionId, requestId, ...wait }: InputRequestKey & Wait): Promise<InputRequest> {
   const key = { tenantId, sessionId, requestId };
   return waitFor(db, inputStream(key), wait, async () => {
@@ -85,13 +89,13 @@ export interface ListPending {
   readonly limit?: number | undefined;
 }
 
-/** Approvals that can still be decided, the oldest first, by page. Errors: SessionNotFound, InvalidCursor. */
+/** Approvals that can still be decided, the oldest first, by page. Errors: SessionNotFound, SessionDeleted, InvalidCursor. */
 export async function listPendingApprovals(at: At, list: ListPending): Promise<ApprovalList> {
   const { rows, cursor } = await pageOf(at, 'pending-approvals', list, listPendingApprovalsPage, ({ approvalId }) => approvalId);
   return { approvals: rows, cursor };
 }
 
-/** Requests for input that can still be answered, the oldest first, by page. Errors: SessionNotFound, InvalidCursor. */
+/** Requests for input that can still be answered, the oldest first, by page. Errors: SessionNotFound, SessionDeleted, InvalidCursor. */
 export async function listPendingInputs(at: At, list: ListPending): Promise<InputRequestList> {
   const { rows, cursor } = await pageOf(at, 'pending-inputs', list, listPendingInputsPage, ({ requestId }) => requestId);
   return { requests: rows, cursor };
@@ -107,7 +111,7 @@ async function pageOf<Row extends { createdAt: string; sessionId: string }>(
   idOf: (row: Row) => string,
 ): Promise<{ rows: Row[]; cursor: string | null }> {
   const on = executorOf(at);
-  if (sessionId !== undefined) await requireSession(on, { tenantId, sessionId });
+  if (sessionId !== undefined) await requireOpenHead(on, { tenantId, sessionId });
   const places = defineCursor(kind, Place);
   const filterHash = contentHash({ tenantId, sessionId: sessionId ?? null }).hash;
   const after = cursor === undefined ? undefined : places.decode(cursor, filterHash);
@@ -120,6 +124,8 @@ async function pageOf<Row extends { createdAt: string; sessionId: string }>(
   return { rows, cursor: place === undefined ? null : places.encode(place, filterHash) };
 }
 
-async function requireSession(on: SqlExecutor, key: SessionKey): Promise<void> {
-  if ((await findSession(on, key)) === undefined) throw sessionNotFound(key.sessionId);
+/** What is not found in a session that was deleted is gone. Errors: SessionDeleted; SessionNotFound while it is being copied. */
+async function assertNotDeleted(on: SqlExecutor, key: SessionKey): Promise<void> {
+  const found = await readHead(on, key);
+  if (found !== undefined) assertOpen(found.head);
 }

@@ -95,12 +95,15 @@ function toInputRequest({ state, actor, expiresAt, expiresInMs, ...row }: z.infe
 const objectOf = (value: unknown): JsonObject =>
   typeof value === 'object' && value !== null && !Array.isArray(value) ? (value as JsonObject) : {};
 
+/** Of a session that is there: neither deleted nor still being copied. By the row, whatever statistics say. */
+const IS_SHOWN = sql`(SELECT h.deleted_at IS NULL FROM runplane.session_heads h WHERE h.tenant_id = a.tenant_id AND h.session_id = a.session_id)`;
+
 export async function findApproval(on: SqlExecutor, { tenantId, sessionId, approvalId }: ApprovalKey): Promise<Approval | undefined> {
   const row = await maybeRow(
     on,
     ApprovalRow,
     sql`SELECT ${APPROVAL_COLUMNS} FROM runplane.approvals a
-        WHERE a.tenant_id = ${tenantId}::text AND a.session_id = ${sessionId}::text AND a.approval_id = ${approvalId}::text`,
+        WHERE a.tenant_id = ${tenantId}::text AND a.session_id = ${sessionId}::text AND a.approval_id = ${approvalId}::text AND ${IS_SHOWN}`,
   );
   return row && toApproval(row);
 }
@@ -113,7 +116,7 @@ export async function findInputRequest(
     on,
     InputRow,
     sql`SELECT ${INPUT_COLUMNS} FROM runplane.input_requests a
-        WHERE a.tenant_id = ${tenantId}::text AND a.session_id = ${sessionId}::text AND a.request_id = ${requestId}::text`,
+        WHERE a.tenant_id = ${tenantId}::text AND a.session_id = ${sessionId}::text AND a.request_id = ${requestId}::text AND ${IS_SHOWN}`,
   );
   return row && toInputRequest(row);
 }
@@ -143,7 +146,7 @@ const pendingPage = ({ tenantId, sessionId, after, limit }: PendingPage, id: Sql
         ? sql`AND (a.created_at, a.session_id, ${id}) > (${after.createdAt}::timestamptz, ${after.sessionId}::text, ${after.id}::text)`
         : sql`AND (a.created_at, ${id}) > (${after.createdAt}::timestamptz, ${after.id}::text)`;
   return sql`WHERE a.tenant_id = ${tenantId}::text ${sessionId === undefined ? sql`` : sql`AND a.session_id = ${sessionId}::text`}
-    AND a.state = 'pending' AND a.expires_at > (SELECT runplane.app_now()) ${behind} ORDER BY ${order} LIMIT ${limit}::int`;
+    AND a.state = 'pending' AND a.expires_at > (SELECT runplane.app_now()) AND ${IS_SHOWN} ${behind} ORDER BY ${order} LIMIT ${limit}::int`;
 };
 
 export async function listPendingApprovalsPage(on: SqlExecutor, page: PendingPage): Promise<Approval[]> {

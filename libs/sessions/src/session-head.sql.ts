@@ -33,6 +33,8 @@ const HeadRow = z.object({
   openSubmissions: column.int,
   openTurnSubmissions: column.int,
   viewsVersion: column.int,
+  /** Grows whenever views change otherwise than by an append: what was read of them before is not what is there. */
+  viewsEpoch: column.int,
   copying: column.bool,
   deletedAt: column.time.nullable(),
   createdAt: column.time,
@@ -50,7 +52,7 @@ const COLUMNS = sql`
   last_tx::text AS "lastTx", lease_owner AS "leaseOwner", lease_epoch AS "leaseEpoch",
   runplane.ms_until(lease_expires_at, runplane.app_now()) AS "leaseInMs", driver_state::text AS "driverState", snapshot::text AS "snapshot",
   needs_recovery AS "needsRecovery", window_id AS "windowId", open_submissions AS "openSubmissions", open_turn_submissions AS "openTurnSubmissions",
-  views_version AS "viewsVersion", copying AS "copying", runplane.wire_time(deleted_at) AS "deletedAt", runplane.wire_time(created_at) AS "createdAt",
+  views_version AS "viewsVersion", views_epoch AS "viewsEpoch", copying AS "copying", runplane.wire_time(deleted_at) AS "deletedAt", runplane.wire_time(created_at) AS "createdAt",
   runplane.wire_time(updated_at) AS "updatedAt", (extract(epoch FROM runplane.app_now()) * 1000)::bigint::text AS "now",
   (SELECT store_id FROM runplane.store) AS "storeId"`;
 
@@ -146,14 +148,18 @@ export interface NewHead extends SessionKey, Partition {
   readonly viewsVersion: number;
 }
 
-/** The part of an INSERT of a session that makes the head of its log, from the relation `s` that returns the session. */
+/**
+ * The part of an INSERT of a session that makes the head of its log, from the relation `s` that returns the session. Epochs go on from those of the
+ * id's earlier lives: whoever held a lease then holds none now (OWN-1).
+ */
 export const headOfNewSession = ({
   header,
   incarnation,
   viewsVersion,
 }: Pick<NewHead, 'header' | 'incarnation' | 'viewsVersion'>): Sql => sql`
   INSERT INTO runplane.session_heads (tenant_id, session_id, header, incarnation, project_id, partition_key, shard, views_version, last_tx, created_at, updated_at,
-    copying, deleted_at)
+    copying, deleted_at, lease_epoch)
   SELECT s.tenant_id, s.session_id, ${JSON.stringify(header)}::json, ${incarnation}::text, s.project_id, s.partition_key, s.shard, ${viewsVersion}::int,
-    s.last_tx, s.created_at, s.created_at, s.copying, s.deleted_at
+    s.last_tx, s.created_at, s.created_at, s.copying, s.deleted_at,
+    coalesce((SELECT max(t.lease_epoch) FROM runplane.session_tombstones t WHERE t.tenant_id = s.tenant_id AND t.session_id = s.session_id), 0)
   FROM s`;

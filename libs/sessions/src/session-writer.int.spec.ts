@@ -1,8 +1,9 @@
 import { OutcomeUnknown } from '@runplane/contracts';
 import { ensureTenant, sql } from '@runplane/database';
-import { useDatabase } from '@runplane/database/testing';
+import { openClient, useDatabase, waitUntilBlocked } from '@runplane/database/testing';
 import { appendSessionEvents } from './append-session-events';
 import { acquireSessionLease, revokeSessionLease } from './session-lease';
+import { rebuildSession } from './rebuild/rebuild-session';
 import { readSessionEvents } from './read-session-events';
 import { openSessionWriter } from './session-writer';
 import { createSessions } from './sessions';
@@ -18,6 +19,10 @@ const aWriter = async (id: string, options = {}) => {
 };
 const said = (text: string) => ({ type: 'custom/said', data: { content: text } });
 const noise = (id: string) => appendSessionEvents(t.db, { ...key(id), events: [{ type: 'metrics/n', data: {} }] });
+
+const until = async (isSo: () => boolean) => {
+  while (!isSo()) await new Promise((resolve) => setTimeout(resolve, 20));
+};
 
 /** Counts the statements of some work on the store's pool. */
 async function statementsOf(work: () => Promise<unknown>): Promise<number> {
@@ -49,6 +54,55 @@ test('a writer goes on behind what others have appended', async () => {
   await noise('w2');
   await expect(writer.append([said('c')], { expectedSequence: 3 })).rejects.toMatchObject({ code: 'sequence_conflict' });
   expect((await writer.append([said('c')], { expectedSequence: 4 })).lastSequence).toBe(4);
+  await writer.close();
+});
+
+test('a writer says where the log stands, not where it stood', async () => {
+  const writer = await aWriter('w8');
+  await writer.append([said('a')]);
+  await noise('w8');
+  expect(await writer.append([said('b')], { expectedSequence: 2 })).toMatchObject({ lastSequence: 2 });
+  await noise('w8');
+  expect(await writer.append([], { expectedSequence: 4 })).toMatchObject({ lastSequence: 3 });
+  await revokeSessionLease(t.db, key('w8'));
+  await expect(writer.append([])).rejects.toMatchObject({ code: 'session_lease_lost', data: { reason: 'other' } });
+});
+
+test('a writer that is closed behind an append gives the lease back when the append is in, and loses nothing any more', async () => {
+  const lost = jest.fn();
+  const writer = await aWriter('w9', { leaseMs: 1_000, onLost: lost });
+  const client = await openClient(t.url);
+  await client.query('BEGIN');
+  await client.query(`SELECT FROM runplane.session_heads WHERE session_id = 'w9' FOR UPDATE`);
+  const renewal = jest.spyOn(t.db.lane, 'query');
+  await until(() => renewal.mock.calls.length > 0); // and it looks again while somebody holds the head
+  const appended = writer.append([said('a')]);
+  const closed = writer.close();
+  await waitUntilBlocked(t.db, 1);
+  await client.query('COMMIT');
+  await client.end();
+  expect(await appended).toMatchObject({ lastSequence: 0 });
+  await closed;
+  const closedAt = performance.now();
+  const { rows } = await t.db.pool.query(`SELECT lease_owner FROM runplane.session_heads WHERE session_id = 'w9'`);
+  expect(rows).toEqual([{ lease_owner: null }]);
+  await until(() => performance.now() > closedAt + 1_100);
+  renewal.mockRestore();
+  expect(lost).not.toHaveBeenCalled();
+  expect(writer.signal.aborted).toBe(false);
+});
+
+test('a writer goes on with what a rebuild has made of the views', async () => {
+  const writer = await aWriter('w10');
+  await writer.append([{ type: 'turn/start', turnId: 't1', data: {} }]);
+  const stored = async () => (await t.db.pool.query<{ snapshot: object }>(`SELECT snapshot FROM runplane.session_heads WHERE session_id = 'w10'`)).rows[0]?.snapshot; // prettier-ignore
+  await t.db.pool.query(
+    `UPDATE runplane.session_heads SET snapshot = json_build_object('activeTurnId', 'by older rules'), views_version = 0 WHERE session_id = 'w10'`,
+  );
+  await writer.append([{ type: 'custom/said', data: {} }], { appendId: 'looked for' }); // reads the head as older rules have left it
+  await rebuildSession(t.db, key('w10'), { owner: 'r' });
+  await writer.append([{ type: 'step/start', turnId: 't1', stepId: 's1', data: {} }]);
+  expect(await stored()).toMatchObject({ activeTurnId: 't1', activeStepId: 's1' });
   await writer.close();
 });
 

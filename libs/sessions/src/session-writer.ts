@@ -92,6 +92,8 @@ class Writer implements SessionWriter {
   #tail: Promise<unknown> = Promise.resolve();
   #renewTimer: NodeJS.Timeout | undefined;
   #closing: Promise<void> | undefined;
+  /** Given back: an answer to a renewal that comes now says nothing. */
+  #isOver = false;
   readonly #lost = new AbortController();
   /** Of this writer's append ids; the session's life has no other writer with it. */
   readonly #nonce = randomBytes(6).toString('hex');
@@ -138,7 +140,6 @@ class Writer implements SessionWriter {
     const { epoch } = this.#held;
     const input = parseInput(AppendSessionEvents, { ...options, events });
     const storable = storableSessionEvents(input.events);
-    await assertMayAppend(this.#db.sql, this.#held, storable, epoch);
     const wanted: WantedAppend = {
       tenantId: this.#held.tenantId,
       sessionId: this.sessionId,
@@ -147,8 +148,11 @@ class Writer implements SessionWriter {
       sequence: wantedSequence(storable, input.expectedSequence),
       appendId: input.appendId ?? `${this.#nonce}.${(this.#appends += 1)}`,
     };
-    // An id that the caller gave may be one of another process: it is looked for before the first write.
-    const turn = this.#tail.then(() => this.#append(wanted, input.appendId !== undefined));
+    // Queued before anything is waited for: whoever closes behind this call waits for it. An id that the caller gave may be one of another process: it is looked for before the first write.
+    const turn = this.#tail.then(async () => {
+      await assertMayAppend(this.#db.sql, this.#held, storable, epoch);
+      return this.#append(wanted, input.appendId !== undefined);
+    });
     this.#tail = turn.catch(() => undefined);
     return turn;
   }
@@ -160,6 +164,7 @@ class Writer implements SessionWriter {
 
   async #close(): Promise<void> {
     await this.#tail;
+    this.#isOver = true;
     this.#stopTimers();
     const { tenantId, sessionId, owner, epoch } = this.#held;
     if (!this.signal.aborted) await releaseSessionLease(this.#db, { tenantId, sessionId, owner, epoch });
@@ -205,9 +210,13 @@ class Writer implements SessionWriter {
     return answer;
   }
 
-  /** What is held here, where it is all that the batch needs; the database's clock is what it was, and the time since. */
-  #heldState({ events }: WantedAppend): Found | undefined {
-    if (this.#head === undefined) return undefined;
+  /**
+   * What is held here, where it is all that the batch needs; the database's clock is what it was, and the time since. Nothing is answered or refused
+   * by it: without events, or where it does not fit the sequence that is wanted, only the database knows.
+   */
+  #heldState({ events, sequence }: WantedAppend): Found | undefined {
+    if (this.#head === undefined || events.length === 0) return undefined;
+    if (sequence !== undefined && sequence !== this.#head.lastSequence + 1) return undefined;
     const touched = touchedBy(projectionsOf(this.#db), events);
     const loads = loadsOf(touched, events, this.#held);
     if (loads.some((load) => load !== undefined)) return undefined;
@@ -261,13 +270,14 @@ class Writer implements SessionWriter {
     const askedAt = performance.now();
     try {
       const { remainingMs } = await renewSessionLease(this.#db, { tenantId, sessionId, owner, epoch, leaseMs });
-      this.#holdUntil(performance.now() + remainingSince(remainingMs, askedAt));
+      if (!this.#isOver) this.#holdUntil(performance.now() + remainingSince(remainingMs, askedAt));
     } catch (error) {
+      if (this.#isOver) return;
       if (isDomainError(error) && error.code === 'session_lease_lost') this.#lose(error as SessionLeaseLost);
       else if (isDomainError(error) && !error.retryable) this.#lose(this.#goneLease(error));
       else this.#db.options.onError(error as Error, `renewal of the lease of session ${sessionId}`);
     }
-    if (this.signal.aborted || this.#closing !== undefined) return;
+    if (this.signal.aborted || this.#isOver) return;
     this.#renewLater();
   }
 

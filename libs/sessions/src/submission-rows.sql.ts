@@ -200,7 +200,7 @@ export async function insertImportedSubmissions(
       INSERT INTO runplane.submission_heads (tenant_id, session_id, operation_id, kind, place)
       SELECT ${tenantId}::text, ${sessionId}::text, operation_id, kind, place FROM open ORDER BY place LIMIT 1
     )
-    UPDATE runplane.session_heads SET open_submissions = open_submissions + (SELECT count(*) FROM open)::int,
+    UPDATE runplane.session_heads SET views_epoch = views_epoch + 1, open_submissions = open_submissions + (SELECT count(*) FROM open)::int,
       open_turn_submissions = open_turn_submissions + (SELECT count(*) FROM open WHERE kind = ANY (${[...turnKinds]}::text[]))::int
     WHERE tenant_id = ${tenantId}::text AND session_id = ${sessionId}::text RETURNING 1 AS "done"`);
 }

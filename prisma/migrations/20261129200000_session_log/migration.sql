@@ -57,6 +57,7 @@ CREATE TABLE "runplane"."session_heads" (
     "open_submissions" INTEGER NOT NULL DEFAULT 0,
     "open_turn_submissions" INTEGER NOT NULL DEFAULT 0,
     "views_version" INTEGER NOT NULL,
+    "views_epoch" INTEGER NOT NULL DEFAULT 0,
     "created_at" TIMESTAMPTZ(3) NOT NULL DEFAULT runplane.app_now(),
     "updated_at" TIMESTAMPTZ(3) NOT NULL DEFAULT runplane.app_now(),
     "deleted_at" TIMESTAMPTZ(3),
@@ -139,6 +140,7 @@ CREATE TABLE "runplane"."session_tombstones" (
     "last_sequence" BIGINT NOT NULL,
     "copied_through" BIGINT NOT NULL,
     "last_tx" BIGINT NOT NULL,
+    "lease_epoch" INTEGER NOT NULL,
     "deleted_at" TIMESTAMPTZ(3) NOT NULL,
     "erased_at" TIMESTAMPTZ(3) NOT NULL DEFAULT runplane.app_now(),
 

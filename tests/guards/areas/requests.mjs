@@ -137,8 +137,8 @@ export const requestsGuards = [
   {
     name: 'an approval is looked for in its own tenant',
     file: `${SESSIONS}/requests.sql.ts`,
-    text: 'WHERE a.tenant_id = ${tenantId}::text AND a.session_id = ${sessionId}::text AND a.approval_id = ${approvalId}::text`',
-    replacement: "WHERE ${tenantId}::text <> '' AND a.session_id = ${sessionId}::text AND a.approval_id = ${approvalId}::text`",
+    text: 'WHERE a.tenant_id = ${tenantId}::text AND a.session_id = ${sessionId}::text AND a.approval_id = ${approvalId}::text',
+    replacement: "WHERE ${tenantId}::text <> '' AND a.session_id = ${sessionId}::text AND a.approval_id = ${approvalId}::text",
     test: askingSessions('nobody else names what is not there'),
   },
   {

@@ -7,9 +7,23 @@ export const sessionLogGuards = [
   {
     name: 'an append is right at the sequence that it was decided on',
     file: statement,
-    text: 'SELECT x.*, x.last_sequence = ${String(guard.lastSequence)}::bigint ${fence}',
-    replacement: 'SELECT x.*, ${String(guard.lastSequence)}::bigint IS NOT NULL ${fence}',
+    text: 'SELECT x.*, x.last_sequence = ${String(guard.lastSequence)}::bigint AND',
+    replacement: 'SELECT x.*, ${String(guard.lastSequence)}::bigint IS NOT NULL AND',
     test: sessionAppends('twenty appends at once'),
+  },
+  {
+    name: 'and over the views that it was folded on',
+    file: statement,
+    text: 'AND x.views_epoch = ${guard.viewsEpoch}::int ${fence}',
+    replacement: 'AND ${guard.viewsEpoch}::int IS NOT NULL ${fence}',
+    test: sessionWriter('a writer goes on with what a rebuild has made of the views'),
+  },
+  {
+    name: 'a writer asks the database where its own place does not fit',
+    file: `${SESSIONS}/session-writer.ts`,
+    text: 'if (sequence !== undefined && sequence !== this.#head.lastSequence + 1) return undefined;',
+    replacement: '',
+    test: sessionWriter('a writer says where the log stands, not where it stood'),
   },
   {
     name: 'a fenced append looks at the epoch under the lock',

@@ -111,6 +111,20 @@ export const submissionGuards = [
     test: deletion('is gone for every reader and writer at once'),
   },
   {
+    name: 'a deleted session is not there for whoever looks at what it asked',
+    file: `${SESSIONS}/requests.sql.ts`,
+    text: 'sql`(SELECT h.deleted_at IS NULL FROM',
+    replacement: 'sql`(SELECT true FROM',
+    test: deletion('is gone for every reader and writer at once'),
+  },
+  {
+    name: 'the epochs of the next life of an id go on',
+    file: `${SESSIONS}/session-head.sql.ts`,
+    text: 'coalesce((SELECT max(t.lease_epoch)',
+    replacement: 'coalesce((SELECT 0 * max(t.lease_epoch)',
+    test: deletion('takes the epochs of its lease along'),
+  },
+  {
     name: 'only the life that was deleted is erased',
     file: `${SESSIONS}/deletion.sql.ts`,
     text: 'AND h.incarnation = ${incarnation}::text AND h.deleted_at IS NOT NULL`,',

@@ -185,6 +185,8 @@ describe('an import', () => {
       2,
       /approval_id/,
     ],
+    ['a time before the first year', `{"type":"session","id":"bad"}\n${good(0).replace(/"time":[^,]+/, '"time":"0000-12-31T23:59:59Z"')}`, 2, /time/], // prettier-ignore
+    ['a time behind the last year', `{"type":"session","id":"bad"}\n${good(0).replace(/"time":[^,]+/, '"time":"9999-12-31T23:59:59-01:00"')}`, 2, /time/], // prettier-ignore
     ['a key with NUL', `{"type":"session","id":"bad"}\n{"sequence":0,"type":"x","time":1,"data":{"\\u0000":1}}`, 2, /./],
     [
       'an event that is too large',

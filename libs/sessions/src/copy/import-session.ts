@@ -20,11 +20,19 @@ import { copySession } from './copy-session';
 import type { CopiedEvent } from './copy.sql';
 import { linesOf } from './import-lines';
 
+/** As the database and the wire have them: an offset leads beyond the years that RFC 3339 can write, and 0000 is one of them. */
+const TIME_MS_MIN = Date.parse('0001-01-01T00:00:00.000Z');
+const TIME_MS_MAX = Date.parse('9999-12-31T23:59:59.999Z');
+const isStorableTime = (time: string | number): boolean => {
+  const ms = new Date(time).getTime();
+  return ms >= TIME_MS_MIN && ms <= TIME_MS_MAX;
+};
+
 /** `time` as the wire has it, or the originals' milliseconds. */
 const ImportedEvent = z.looseObject({
   sequence: z.int().min(0),
   type: SessionEventType,
-  time: z.union([z.iso.datetime({ offset: true }), z.int().min(0).max(253_402_300_799_999)]),
+  time: z.union([z.iso.datetime({ offset: true }), z.int().min(0)]).refine(isStorableTime, 'must be of the years 1 to 9999'),
   data: z.custom<JsonObject>((value) => typeof value === 'object' && value !== null && !Array.isArray(value), 'expected a JSON object'),
   turnId: identifier.nullish(),
   turn_id: identifier.nullish(),

@@ -114,7 +114,7 @@ export async function writeFoldedHead(
   await rows(
     tx,
     done,
-    sql`UPDATE runplane.session_heads SET views_version = ${viewsVersion}::int${headSet(head)}
+    sql`UPDATE runplane.session_heads SET views_version = ${viewsVersion}::int, views_epoch = views_epoch + 1${headSet(head)}
         WHERE tenant_id = ${was.tenantId}::text AND session_id = ${was.sessionId}::text RETURNING 1 AS "done"`,
   );
   const same = (Object.keys(EMPTY_HEAD) as (keyof FoldedHead)[]).every((name) => JSON.stringify(was[name]) === JSON.stringify(head[name]));
