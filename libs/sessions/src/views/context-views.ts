@@ -19,7 +19,7 @@ import { z } from 'zod';
 import { legacyWindow } from '../projections/context-windows';
 import type { SessionKey } from '../session.sql';
 import { findNote, listItemRows, listNoteRows, listWindowRows, type ItemRow } from './context-view.sql';
-import { cutPage } from './page';
+import { cutPage, decodePlace, encodePlace, placeText } from './page';
 import { requireOpenLog } from './require-open-log';
 import { searchSql } from './search.sql';
 
@@ -63,9 +63,7 @@ export async function getContextNote(at: At, { tenantId, sessionId, path }: Sess
   return note;
 }
 
-/** The path in base64: it may have characters that JSON writes six times as long. */
-const notePlace = defineCursor('context-notes', z.strictObject({ path: z.base64() }));
-const pathIn = (cursor: string): string => Buffer.from(cursor, 'base64').toString('utf8');
+const notePlace = defineCursor('context-notes', z.strictObject({ path: placeText }));
 
 /** Notes by path, without their content. */
 export async function listContextNotes(
@@ -75,13 +73,13 @@ export async function listContextNotes(
   const { cursor, limit } = parseInput(ListPage, input);
   const key = { tenantId, sessionId };
   const filterHash = contentHash(key).hash;
-  const after = cursor === undefined ? undefined : pathIn(notePlace.decode(cursor, filterHash).path);
+  const after = cursor === undefined ? undefined : decodePlace(notePlace.decode(cursor, filterHash).path);
   const on = executorOf(at);
   await requireOpenLog(on, key);
   const { shown, last } = cutPage(await listNoteRows(on, key, { after, limit: limit + 1 }), limit);
   return {
     notes: [...shown],
-    cursor: last === undefined ? null : notePlace.encode({ path: Buffer.from(last.path).toString('base64') }, filterHash),
+    cursor: last === undefined ? null : notePlace.encode({ path: encodePlace(last.path) }, filterHash),
   };
 }
 

@@ -12,12 +12,10 @@ import { executorOf, type At } from '@runplane/database';
 import { z } from 'zod';
 import type { SessionKey } from '../session.sql';
 import { listBindingRows, listDeliveryRows } from './channel-view.sql';
-import { cutPage } from './page';
+import { cutPage, decodePlace, encodePlace, placeText } from './page';
 import { requireOpenLog } from './require-open-log';
 
-/** The address in base64: its quotes would be escaped once more. */
-const bindingPlace = defineCursor('channel-bindings', z.strictObject({ address: z.base64() }));
-const addressIn = (cursor: string): string => Buffer.from(cursor, 'base64').toString('utf8');
+const bindingPlace = defineCursor('channel-bindings', z.strictObject({ address: placeText }));
 
 /** Addresses that are bound to a session, with what bound them. Errors: SessionNotFound, SessionDeleted, InvalidCursor. Reads only. */
 export async function listChannelBindings(
@@ -27,13 +25,13 @@ export async function listChannelBindings(
   const { cursor, limit } = parseInput(ListPage, input);
   const key = { tenantId, sessionId };
   const filterHash = contentHash(key).hash;
-  const after = cursor === undefined ? undefined : addressIn(bindingPlace.decode(cursor, filterHash).address);
+  const after = cursor === undefined ? undefined : decodePlace(bindingPlace.decode(cursor, filterHash).address);
   const on = executorOf(at);
   await requireOpenLog(on, key);
   const { shown, last } = cutPage(await listBindingRows(on, key, { after, limit: limit + 1 }), limit);
   return {
     bindings: [...shown],
-    cursor: last === undefined ? null : bindingPlace.encode({ address: Buffer.from(last.address).toString('base64') }, filterHash),
+    cursor: last === undefined ? null : bindingPlace.encode({ address: encodePlace(last.address) }, filterHash),
   };
 }
 
