@@ -13,7 +13,7 @@ request_events AS (
   SELECT CASE WHEN type LIKE 'approval/%' THEN 'approval' ELSE 'input request' END AS kind, type LIKE '%/requested' AS asks, tenant_id, session_id, sequence, run_id,
     coalesce(told ->> 'approval_id', told ->> 'approvalId', told ->> 'request_id', told ->> 'requestId') AS id, coalesce(told ->> 'resolution', told ->> 'outcome') AS state
   -- What an import brought may hold escapes that text cannot, anywhere; none of the fields asked for does.
-  FROM (SELECT *, regexp_replace(data::text, '\\u(0000|[dD][89a-fA-F][0-9a-fA-F]{2})', '?', 'g')::json AS told FROM runplane.session_events
+  FROM (SELECT *, regexp_replace(data::text, '(?<!\\)((?:\\\\)*)\\u(?:0000|[dD][89a-fA-F][0-9a-fA-F]{2})', '\1?', 'g')::json AS told FROM runplane.session_events
     WHERE type IN ('approval/requested', 'approval/resolved', 'user-input/requested', 'user-input/resolved')) e
 ),
 log AS (SELECT tenant_id, run_id, count(*) AS events, min(seq) AS first, max(seq) AS last FROM runplane.run_events GROUP BY tenant_id, run_id),
