@@ -106,6 +106,45 @@ test('a writer goes on with what a rebuild has made of the views', async () => {
   await writer.close();
 });
 
+test('a writer that loses every race takes the head first', async () => {
+  const writer = await aWriter('w11');
+  const on = t.db.sql;
+  const real = on.query.bind(on);
+  let isNoisy = false;
+  const query = jest.spyOn(on, 'query').mockImplementation(async (statement) => {
+    if (!isNoisy && statement.text.includes('INSERT INTO runplane.session_events')) {
+      isNoisy = true;
+      await noise('w11');
+      isNoisy = false;
+    }
+    return real(statement);
+  });
+  const answer = await writer.append([said('a')]);
+  query.mockRestore();
+  expect(answer).toMatchObject({ lastSequence: 3, replayed: false });
+  expect(writer.lastSequence).toBe(3);
+  expect(await writer.append([said('b')])).toMatchObject({ lastSequence: 4 });
+  await writer.close();
+});
+
+test('a writer that decides is judged when it has the head', async () => {
+  const writer = await aWriter('w12');
+  await writer.append([{ type: 'approval/requested', data: { approval_id: 'a', timeout_seconds: 0.3 } }]);
+  const client = await openClient(t.url);
+  await client.query('BEGIN');
+  await client.query(`SELECT FROM runplane.session_heads WHERE session_id = 'w12' FOR UPDATE`);
+  const decided = writer.append([{ type: 'approval/resolved', data: { approval_id: 'a', resolution: 'approved' } }]);
+  const refused = expect(decided).rejects.toMatchObject({ code: 'approval_expired' });
+  await waitUntilBlocked(t.db, 1);
+  await client.query(
+    `SELECT pg_sleep(greatest(0, extract(epoch FROM expires_at - clock_timestamp()) + 0.01)) FROM runplane.approvals WHERE session_id = 'w12'`,
+  );
+  await client.query('COMMIT');
+  await client.end();
+  await refused;
+  await writer.close();
+});
+
 test('a writer whose lease is taken stops, and says so', async () => {
   const lost: string[] = [];
   const writer = await aWriter('w3', { onLost: ({ data }: { data: { reason: string } }) => lost.push(data.reason) });

@@ -5,15 +5,24 @@ import {
   parseInput,
   SESSION_LEASE_MS_DEFAULT,
   SessionLeaseLost,
-  TransactionConflict,
   type AppendedSessionEvents,
   type NewSessionEvent,
 } from '@runplane/contracts';
-import { isLive, remainingSince, type Db } from '@runplane/database';
-import { announceAppend, isUnknownOutcome, prepare, readForAppend, writeBatch, type Found, type WantedAppend } from './append-events';
+import { inTransaction, isLive, remainingSince, type Db } from '@runplane/database';
+import {
+  announceAppend,
+  appendEvents,
+  isUnknownOutcome,
+  prepare,
+  readForAppend,
+  writeBatch,
+  type Found,
+  type WantedAppend,
+} from './append-events';
 import { assertMayAppend } from './append-permission';
 import { loadsOf, touchedBy } from './fold-batch';
 import { projectionsOf } from './projections';
+import { isDecision } from './projections/requests';
 import { storableSessionEvents, wantedSequence } from './session-event-input';
 import { readHead, type HeadRow } from './session-head.sql';
 import { acquireSessionLease, releaseSessionLease, renewSessionLease } from './session-lease';
@@ -41,7 +50,7 @@ export interface SessionWriter {
   readonly signal: AbortSignal;
   /**
    * Appends events; calls are carried out one after another. As a rule it is one statement: head and folds are held here, and read again when
-   * somebody else has appended. A lost answer is asked after by the append's own id, so that nothing is written twice.
+   * somebody else has appended; decisions take a transaction. A lost answer is asked after by the append's own id, so that nothing is written twice.
    * Errors: SessionLeaseLost, and those of appendSessionEvents.
    */
   append(events: readonly NewSessionEvent[], options?: { expectedSequence?: number; appendId?: string }): Promise<AppendedSessionEvents>;
@@ -51,8 +60,10 @@ export interface SessionWriter {
 
 /** Renewals per lease: one may get lost, and one be late. */
 const RENEWALS = 3;
-/** An append that finds another log, or no answer, so often in a row is given up. */
+/** An append that gets no answer so often in a row is given up. */
 const LOOKS_MAX = 6;
+/** Lost races after which the head is locked before it is read: whoever appends without a lease does not keep the writer out. */
+const RACES_MAX = 3;
 
 /**
  * Takes the session lease and holds it, renewing in time, until it is closed or lost. Errors: SessionLeased, SessionNotFound, SessionDeleted.
@@ -172,14 +183,14 @@ class Writer implements SessionWriter {
 
   async #append(wanted: WantedAppend, mayBeKnown: boolean): Promise<AppendedSessionEvents> {
     let readFirst = mayBeKnown;
+    // Whether the time of a request is over is judged behind the lock.
+    let lockFirst = wanted.events.some(isDecision);
     for (let look = 1; ; look += 1) {
       this.#assertHeld();
       try {
-        const answer = await this.#appendOnce(wanted, readFirst);
+        const answer = lockFirst ? await this.#appendLocked(wanted) : await this.#appendOnce(wanted, readFirst);
         if (answer !== undefined) return answer;
-        if (look === LOOKS_MAX) {
-          throw new TransactionConflict(`Session ${this.sessionId} changed at every look: repeat the call.`, { attempts: LOOKS_MAX });
-        }
+        lockFirst = look >= RACES_MAX;
       } catch (error) {
         this.#head = undefined; // whatever it was, what is held here may not be what is there
         if (isDomainError(error) && error.code === 'session_lease_lost') this.#lose(error as SessionLeaseLost);
@@ -207,6 +218,14 @@ class Writer implements SessionWriter {
     announceAppend(this.#db, wanted);
     const { answer, now } = written;
     this.#holdHead({ ...found.head, ...prepared.batch.head, now, lastSequence: answer.lastSequence }, performance.now());
+    return answer;
+  }
+
+  /** With the head locked first: nobody comes in between. */
+  async #appendLocked(wanted: WantedAppend): Promise<AppendedSessionEvents> {
+    this.#head = undefined;
+    const answer = await inTransaction(this.#db, (tx) => appendEvents(tx, wanted));
+    this.#lastSequence = Math.max(this.#lastSequence, answer.lastSequence);
     return answer;
   }
 
