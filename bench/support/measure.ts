@@ -38,7 +38,10 @@ const LEAD_IN_MS = 250;
 const PAUSE_MS = 50;
 
 /** Measures the contestants in turns, so that whatever else the machine does meets them all. */
-export async function measureInTurns(contestants: readonly Contestant[], { rounds, seconds, leadInMs = LEAD_IN_MS, onTurn }: Turns): Promise<Measured[]> {
+export async function measureInTurns(
+  contestants: readonly Contestant[],
+  { rounds, seconds, leadInMs = LEAD_IN_MS, onTurn }: Turns,
+): Promise<Measured[]> {
   for (const contestant of contestants) await runTurn(contestant, WARM_UP_MS, 0);
   const turns = contestants.map((contestant) => ({ contestant, rates: [] as number[], latencies: [] as number[] }));
   for (let round = 1; round <= rounds; round += 1) {

@@ -287,7 +287,7 @@ export function pathOf(route: string, world: World): string {
   const [, url = ''] = route.split(' ');
   const path = url.replace(/:(\w+)/g, (_, name: string) => encodeURIComponent(String(world[name as Exclude<keyof World, 'slot'>])));
   const { query } = ROUTE_SAMPLES[route] ?? {};
-  return query === undefined ? path : `${path}?${new URLSearchParams(query)}`;
+  return query === undefined ? path : `${path}?${new URLSearchParams(query).toString()}`;
 }
 
 export const methodOf = (route: string): string => route.split(' ')[0] ?? '';

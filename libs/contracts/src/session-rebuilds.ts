@@ -29,7 +29,9 @@ export const RebuildStatus = z
     waitingCount: z.int(),
     runningCount: z.int(),
     failingCount: z.int().meta({ description: 'Of those that wait: tried before' }),
-    givenUpCount: z.int().meta({ description: 'Of those that wait: tried as often as they may be; ask for them again when the cause is removed' }),
+    givenUpCount: z
+      .int()
+      .meta({ description: 'Of those that wait: tried as often as they may be; ask for them again when the cause is removed' }),
     isExact: z.boolean().meta({ description: 'False where there are more than were counted' }),
     oldestRequestedAt: z.iso.datetime().nullable(),
     firstError: z.string().nullable(),
