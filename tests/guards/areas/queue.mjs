@@ -30,8 +30,8 @@ export const queueGuards = [
   {
     name: 'tenants take turns',
     file: `${QUEUE}/claim.sql.ts`,
-    text: '${all ? handOn(claim.queue) : emptySql}',
-    replacement: '${emptySql}',
+    text: 'all ? handOn(claim.queue) : emptySql',
+    replacement: 'emptySql',
     test: claims('with 10,000 ready tasks of one tenant and one of another, the other’s is among the next four'),
   },
   {
