@@ -426,9 +426,10 @@ ALTER TABLE "runplane"."session_views" SET (fillfactor = 70);
 ALTER TABLE "runplane"."submission_heads" SET (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
 
 -- By hand: sessions from before the log get an empty one, as admission gives every new session.
-INSERT INTO "runplane"."session_heads" (tenant_id, session_id, header, incarnation, project_id, partition_key, shard, views_version, created_at, updated_at)
+-- The version is that of the views of the code that comes with it: there is nothing in them to be rebuilt.
+INSERT INTO "runplane"."session_heads" (tenant_id, session_id, header, incarnation, project_id, partition_key, shard, last_tx, views_version, created_at, updated_at)
 SELECT tenant_id, session_id, json_build_object('id', session_id, 'projectId', project_id, 'backendProfile', backend_profile),
-  replace(gen_random_uuid()::text, '-', ''), project_id, partition_key, shard, 1, created_at, created_at
+  replace(gen_random_uuid()::text, '-', ''), project_id, partition_key, shard, last_tx, 8, created_at, created_at
 FROM "runplane"."sessions";
 
 -- By hand: whoever has marked a session read has a row as a reader, by which retention finds its marks.
