@@ -15,7 +15,7 @@ import type { RunKey } from './run.sql';
  * Locks     run → commands → intents → runner jobs → reservation.   Writes: the same, run_events, outbox, run_tombstones.
  * Errors    RunNotFound; RunInUse: it is open, its job is not settled, its session shows it (delete the session), or somebody holds it.
  * Emits     retention-deleted, in the feed alone.
- * Repeat    safe.   Source: docs/adr/0018-retention.md, docs/adr/0024-deleted-sessions.md.
+ * Repeat    safe.   Source: docs/adr/0018-retention.md, docs/adr/0022-deleted-sessions.md.
  */
 export async function deleteRun(
   db: Db,

@@ -18,7 +18,7 @@ export interface DeleteSessionInput extends SessionKey, z.input<typeof DeleteSes
  * Errors    SessionNotFound; SessionInUse while a turn or any run of it is open, or a worker holds its lease: end that first.
  * Emits     the end of what is open in it, then session/deleted.
  * Repeat    safe until it is erased.
- * Keeps     TURN-1, OWN-3: whoever admits a turn, takes the lease or appends holds one of the two rows.   Source: docs/adr/0024-deleted-sessions.md.
+ * Keeps     TURN-1, OWN-3: whoever admits a turn, takes the lease or appends holds one of the two rows.   Source: docs/adr/0022-deleted-sessions.md.
  */
 export async function deleteSession(tx: Tx, { tenantId, sessionId, requestedBy, ...input }: DeleteSessionInput): Promise<DeletedSession> {
   const key = { tenantId, sessionId };

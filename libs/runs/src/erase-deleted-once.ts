@@ -34,7 +34,7 @@ const RUNS_OF_A_PASS = 100;
  *
  * Returns   what was done; `next`: where to go on, null when all have been looked at.
  * Locks     per part: session → session head; per run: as removeRun.   Writes: every table that has rows of a session.
- * Repeat    safe, also by several processes at once.   Source: docs/adr/0024-deleted-sessions.md.
+ * Repeat    safe, also by several processes at once.   Source: docs/adr/0022-deleted-sessions.md.
  */
 export async function eraseDeletedOnce(db: Db, pass: EraseDeleted = {}): Promise<ErasureReport> {
   const { delayMs = ERASURE_DELAY_MS, limit = ERASURE_SESSIONS_DEFAULT, after = null, signal } = pass;

@@ -29,7 +29,7 @@ export function scrubSession({ db, incarnation }: Erasure, key: SessionKey): Pro
  * storage has been collected and its runs are gone. A tombstone stays.
  *
  * Locks     session → session head (→ submission head), per part. Nobody else has any business there.
- * Repeat    safe, also by several processes; killed anywhere, the next pass goes on.   Source: docs/adr/0024-deleted-sessions.md.
+ * Repeat    safe, also by several processes; killed anywhere, the next pass goes on.   Source: docs/adr/0022-deleted-sessions.md.
  */
 export async function eraseSessionRows(erasure: Erasure, key: SessionKey): Promise<ErasureResult> {
   const { db, incarnation, chunkRows = ERASURE_CHUNK_ROWS, signal } = erasure;

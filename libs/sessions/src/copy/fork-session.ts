@@ -25,7 +25,7 @@ import type { CopiedEvent } from './copy.sql';
  * Views     are folded from the copied log as a rebuild does. Leases, claims and read marks are not copied; what is open in the copied part is closed.
  * Locks     per batch: session → session head, of the new one. The source is only read.
  * Errors    SessionNotFound, SessionDeleted (the source), SessionExists, InvalidRequest. A fork that fails leaves nothing to be seen.
- * Repeat    finds the session it has made: SessionExists.   Source: docs/adr/0025-copies-of-sessions.md.
+ * Repeat    finds the session it has made: SessionExists.   Source: docs/adr/0023-copies-of-sessions.md.
  */
 export async function forkSession(
   db: Db,

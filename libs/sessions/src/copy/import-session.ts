@@ -50,7 +50,7 @@ const ImportedEvent = z.looseObject({
  *           them again. Data with NUL or lone surrogates is repaired where it is read, not in its line.
  * Views     are folded as a rebuild does, without guards: these are facts. What is open is closed by events; nothing else is added to the log.
  * Errors    InvalidImport with the number of the line; SessionExists, TenantNotFound. An import that fails leaves nothing to be seen.
- * Repeat    finds the session it has made: SessionExists.   Source: docs/adr/0025-copies-of-sessions.md.
+ * Repeat    finds the session it has made: SessionExists.   Source: docs/adr/0023-copies-of-sessions.md.
  */
 export async function importSession(
   db: Db,
