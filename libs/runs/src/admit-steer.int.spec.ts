@@ -86,6 +86,18 @@ describe('a steer', () => {
     await expect(steer(sessionId, { key: turn.command.idempotencyKey as string })).rejects.toMatchObject({ code: 'idempotency_conflict' });
   });
 
+  test('does not take the key of another command of its run', async () => {
+    const sessionId = newSession();
+    const { run } = await aClaimedTurn(t.db, sessionId);
+    await runs().createCommand({ tenantId, runId: run.id, command: { type: 'note', payload: { text: 'left' } }, idempotencyKey: 'steer' });
+    const refused = { code: 'idempotency_conflict' };
+
+    await expect(steer(sessionId)).rejects.toMatchObject(refused);
+    const turn = { ...newTurn('left'), busyPolicy: 'steer' as const };
+    await expect(runs().admitTurn({ tenantId, sessionId, idempotencyKey: 'steer', requestedBy: 'k', turn })).rejects.toMatchObject(refused);
+    expect(await steers(run.id)).toEqual([]);
+  });
+
   test('is taken for a turn whose runner is about to come, and given to it with the claim', async () => {
     const sessionId = newSession();
     const { run } = await aTurn(t.db, sessionId);

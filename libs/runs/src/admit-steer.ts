@@ -2,7 +2,7 @@ import { AdmitSteer, newId, parseInput, requireIdentifier, SessionNotFound, type
 import { RestartTransaction, type Tx } from '@runplane/database';
 import { findSession, type SessionRow } from '@runplane/sessions';
 import { assertReceivable, assertStillActive, lockActiveTurn, noReceivableTurn, type ActiveTurn } from './active-turn';
-import { findCommandOfSessionByKey, toCommand, type CommandRow } from './command.sql';
+import { findCommandOfRunByKey, findCommandOfSessionByKey, toCommand, type CommandRow } from './command.sql';
 import { assertCommandReplay, parseCommand, writeNewCommand, type WantedCommand } from './create-command';
 import { requireCommand, requireLockedSession, requireRun, restartIfGone } from './require';
 
@@ -52,10 +52,12 @@ export async function admitSteer(
   return steerTurn(tx, active, session, wanted);
 }
 
-/** Adds a steer to a locked turn of a locked session. Errors: NoReceivableTurn. */
+/** Adds a steer to a locked turn of a locked session that does not know its key. Errors: NoReceivableTurn, IdempotencyConflict. */
 export async function steerTurn(tx: Tx, active: ActiveTurn, session: SessionRow, wanted: WantedCommand): Promise<AdmittedSteer> {
   assertReceivable(active);
   const { tenantId, id: runId } = active.run;
+  const other = wanted.idempotencyKey === null ? undefined : await findCommandOfRunByKey(tx, { tenantId, runId }, wanted.idempotencyKey);
+  if (other !== undefined) assertCommandReplay(other, wanted); // a command of another type: keys of those are their run's
   const commandId = newId('cmd');
   await writeNewCommand(
     tx,

@@ -125,6 +125,13 @@ export const statesGuards = [
     test: races('steers', 'with one key are one; with other words the second is refused; with two keys they are two'),
   },
   {
+    name: 'a steer does not take the key of another command',
+    file: `${RUNS}/admit-steer.ts`,
+    text: 'if (other !== undefined) assertCommandReplay(other, wanted);',
+    replacement: '',
+    test: { file: `${RUNS}/admit-steer.int.spec.ts`, name: 'does not take the key of another command of its run' },
+  },
+  {
     name: 'a steer that is open at a cancel is missed',
     file: `${RUNS}/close-run.ts`,
     text: "if (command.type === 'steer') return missedSteer(command.id);",
