@@ -2,10 +2,13 @@ import { AppendRunSessionEvents, parseInput, ReservedEventType, type AppendedSes
 import type { Tx } from '@runplane/database';
 import { appendAsServer, findAppend } from '@runplane/sessions';
 import { findRun, type RunKey } from './run.sql';
-import { requireTurn } from './session-turn';
+import { assertAsks, requireTurn } from './session-turn';
 
 /** What others tell of a session: people decide, the queue accepts, the server deletes. */
 const NOT_FOR_RUNNERS = /^(session|submission)\/|^(approval|user-input)\/resolved$/;
+
+/** However it is told, a run that is being cancelled asks nobody. */
+const ASKING = /^(approval|user-input)\/requested$/;
 
 /**
  * The runner of a session's open turn appends to the session's log. Its right is the claim of the run: it needs no session lease, and takes none away.
@@ -13,7 +16,7 @@ const NOT_FOR_RUNNERS = /^(session|submission)\/|^(approval|user-input)\/resolve
  * Input     epoch: of the claim; events and appendId as appendSessionEvents; run and turn are stamped on the events.
  * Returns   as appendSessionEvents; a repeat of an append id gets the first answer, also when the run has ended meanwhile.
  * Locks     run → session head.   Writes: session_events, outbox, session_heads, and the tables of the views.
- * Errors    RunNotFound, RunDeleted; LeaseLost, RunClosed; SessionRequired, RunNotActive; ReservedEventType; AppendConflict, ClockSkew;
+ * Errors    RunNotFound, RunDeleted; LeaseLost, RunClosed, RunCancelling (for requests); SessionRequired, RunNotActive; ReservedEventType; AppendConflict, ClockSkew;
  *           InvalidRequest, InvalidJson, PayloadTooLarge; what the guards of the projections refuse.
  * Emits     the events.
  * Repeat    safe with an append id.
@@ -30,7 +33,8 @@ export async function appendRunSessionEvents(
   }
   const known = appendId === undefined ? undefined : await replayOf(tx, { tenantId, runId }, events, appendId);
   if (known !== undefined) return known;
-  const { key, commandId } = await requireTurn(tx, { tenantId, runId }, epoch);
+  const { run, key, commandId } = await requireTurn(tx, { tenantId, runId }, epoch);
+  if (events.some(({ type }) => ASKING.test(type))) assertAsks(run);
   return appendAsServer(tx, key, { events, runId, commandId, appendId });
 }
 

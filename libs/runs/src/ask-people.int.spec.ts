@@ -56,6 +56,8 @@ test('a run that is being cancelled asks nobody, and a stale runner leaves a rec
   const turn = await aClaimedTurn(t.db);
   await inTransaction(t.db, (tx) => cancelRun(tx, { tenantId: TENANT, runId: turn.run.id }));
   await expect(runs().requestApproval({ ...of(turn), ...call })).rejects.toEqual(coded('run_cancelling'));
+  const told = { ...of(turn), events: [{ type: 'approval/requested', data: { approval_id: 'a' } }] };
+  await expect(runs().appendRunSessionEvents(told)).rejects.toEqual(coded('run_cancelling'));
 
   await expect(runs().requestInput({ ...of(turn), epoch: 7, ...question })).rejects.toEqual(coded('lease_lost', { currentEpoch: 1 }));
   await runs().finishRun({ ...of(turn), outcome: { terminalStatus: 'cancelled' } });

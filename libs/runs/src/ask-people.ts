@@ -4,7 +4,6 @@ import {
   parseInput,
   RequestApproval,
   RequestInput,
-  RunCancelling,
   type Approval,
   type InputRequest,
   type NewSessionEvent,
@@ -23,7 +22,7 @@ import {
 } from '@runplane/sessions';
 import { requireRun } from './require';
 import type { RunKey } from './run.sql';
-import { requireTurn } from './session-turn';
+import { assertAsks, requireTurn } from './session-turn';
 
 // What a runner asks of people. It needs no session lease: its right is the claim of the run that has the session's open turn, checked under the
 // run's lock, which whoever would take the turn away has to wait for (OWN-3). Run and command are stamped on what it asks, and end it (END-1).
@@ -55,7 +54,7 @@ export async function requestInput(tx: Tx, { tenantId, runId, ...input }: RunKey
 /** How the holder of this epoch puts what it asks into the log of its session. Locks: run. */
 async function askerOf(tx: Tx, { tenantId, runId }: RunKey, epoch: number) {
   const { run, key, commandId } = await requireTurn(tx, { tenantId, runId }, epoch);
-  if (run.status === 'cancelling') throw new RunCancelling(`Run ${runId} is being cancelled: it asks nobody any more.`, { runId });
+  assertAsks(run);
   return { key, append: (event: NewSessionEvent) => appendAsServer(tx, key, { events: [event], runId, commandId }) };
 }
 

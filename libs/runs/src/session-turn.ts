@@ -1,4 +1,4 @@
-import { RunNotActive, SessionRequired } from '@runplane/contracts';
+import { RunCancelling, RunNotActive, SessionRequired } from '@runplane/contracts';
 import type { Tx } from '@runplane/database';
 import { findSession, type SessionKey } from '@runplane/sessions';
 import { runClosed } from './create-command';
@@ -32,4 +32,9 @@ export async function requireTurn(tx: Tx, { tenantId, runId }: RunKey, epoch: nu
     throw new RunNotActive(`Run ${runId} does not have the open turn of session ${sessionId}.`, { runId, sessionId, activeRunId });
   }
   return { run, key, commandId: session.activeCommandId };
+}
+
+/** Errors: RunCancelling. */
+export function assertAsks({ id, status }: Pick<RunRow, 'id' | 'status'>): void {
+  if (status === 'cancelling') throw new RunCancelling(`Run ${id} is being cancelled: it asks nobody any more.`, { runId: id });
 }

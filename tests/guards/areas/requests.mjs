@@ -24,9 +24,9 @@ export const requestsGuards = [
   },
   {
     name: 'a run that is being cancelled asks nobody',
-    file: people,
-    text: "if (run.status === 'cancelling') throw",
-    replacement: "if (run.status === 'failed') throw",
+    file: `${RUNS}/session-turn.ts`,
+    text: "if (status === 'cancelling') throw",
+    replacement: "if (status === 'failed') throw",
     test: asking('asks nobody'),
   },
   {
