@@ -1,5 +1,6 @@
 import { createClient, type Client } from '@runplane/client';
 import { acceptSubmission } from '@runplane/sessions';
+import { Agent, request } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { OTHER_TENANT, TENANT, useApi } from '../support/test-api';
 
@@ -90,4 +91,21 @@ test('of twenty twins that accept one submission one does, and all have its rece
   );
   expect(receipts.filter(({ status }) => status === 'accepted')).toHaveLength(1);
   expect(new Set(receipts.map(({ submissionId }) => submissionId)).size).toBe(1);
+});
+
+test('an import that is refused before all of it has come does not spoil its connection', async () => {
+  const agent = new Agent({ keepAlive: true, maxSockets: 1 });
+  const { port } = api.app.server.address() as AddressInfo;
+  const headers = { authorization: `Bearer ${api.adminKey}`, 'content-type': 'application/x-ndjson' };
+  const send = (method: string, path: string, body?: string) =>
+    new Promise<number | undefined>((resolve, reject) => {
+      const sent = request({ port, agent, method, path, headers, timeout: 5_000 }, (answer) => {
+        answer.resume().once('end', () => resolve(answer.statusCode));
+      });
+      sent.once('timeout', () => sent.destroy(new Error('no answer'))).once('error', reject);
+      sent.end(body);
+    });
+  expect(await send('POST', '/v1/session-imports', `{"type":"session","id":"large"}\n${'x'.repeat(4_000_000)}`)).toBe(400);
+  expect(await send('GET', '/v1/session-logs')).toBe(200);
+  agent.destroy();
 });

@@ -1,9 +1,16 @@
 import { Readable } from 'node:stream';
 import { CopiedSession, InvalidRequest } from '@runplane/contracts';
 import { importSession } from '@runplane/sessions';
+import type { FastifyReply } from 'fastify';
 import type { Route } from '..';
 import type { App } from '../../app';
 import { NDJSON } from '../../http/ndjson';
+
+/** What still comes is thrown away; the connection ends with the answer, since the next request on it would wait behind all of that. */
+function leaveRest(reply: FastifyReply, body: Readable): void {
+  reply.header('connection', 'close');
+  body.resume();
+}
 
 /** In a scope of its own: only this route takes lines, as they come and not as a whole. */
 export const importSessionRoute: Route = (app, { db }) => {
@@ -29,9 +36,12 @@ export const importSessionRoute: Route = (app, { db }) => {
           const message = `must be lines of JSON, with the content type ${NDJSON}`;
           throw new InvalidRequest(`The input is not valid: body: ${message}.`, { issues: [{ path: 'body', message }] });
         }
-        const copied = await importSession(db, {
-          tenantId: request.credential.tenantId,
-          content: request.body as AsyncIterable<Uint8Array>,
+        const { body } = request;
+        const content = body.iterator({ destroyOnReturn: false }) as AsyncIterable<Uint8Array>;
+        const copying = importSession(db, { tenantId: request.credential.tenantId, content });
+        const copied = await copying.catch((error: unknown) => {
+          if (!body.readableEnded) leaveRest(reply, body);
+          throw error;
         });
         return reply.code(201).send(copied);
       },
