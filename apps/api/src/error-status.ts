@@ -93,6 +93,7 @@ export const STATUS_BY_CODE = {
   events_pruned: 410,
   payload_too_large: 413,
   submission_queue_full: 429,
+  inbox_full: 429,
   // Only an operator who reads an archive can meet these.
   archive_not_found: 404,
   archive_damaged: 500,

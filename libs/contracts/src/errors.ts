@@ -366,6 +366,12 @@ export class SubmissionQueueFull extends DomainError<'submission_queue_full', { 
   override readonly retryable = true;
 }
 
+/** As many inputs wait in the session's inbox as may: repeat the call when some have been taken. */
+export class InboxFull extends DomainError<'inbox_full', { sessionId: string; entriesMax: number }> {
+  readonly code = 'inbox_full';
+  override readonly retryable = true;
+}
+
 /** A file does not hold a session: `line` says where, from 1. */
 export class InvalidImport extends DomainError<'invalid_import', { line: number; reason: string }> {
   readonly code = 'invalid_import';
@@ -686,6 +692,7 @@ export type RunplaneError =
   | RevisionConflict
   | ClaimLost
   | SubmissionQueueFull
+  | InboxFull
   | InvalidImport
   | TaskNotFound
   | AttemptNotFound

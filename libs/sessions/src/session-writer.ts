@@ -204,8 +204,13 @@ class Writer implements SessionWriter {
   async #appendOnce(wanted: WantedAppend, readFirst: boolean): Promise<AppendedSessionEvents | undefined> {
     const { sql: on } = this.#db;
     const askedAt = performance.now();
-    const found = (readFirst ? undefined : this.#heldState(wanted)) ?? (await readForAppend(on, wanted, projectionsOf(this.#db)));
-    const prepared = await prepare(on, wanted, found);
+    const held = readFirst ? undefined : this.#heldState(wanted);
+    const found = held ?? (await readForAppend(on, wanted, projectionsOf(this.#db)));
+    const prepared = await prepare(on, wanted, found).catch((error: unknown) => {
+      if (held === undefined) throw error;
+      return undefined; // nothing is refused by what is held here: it may not be what is there
+    });
+    if (prepared === undefined) return undefined;
     if (prepared.kind === 'answer') {
       this.#holdHead(found.head, askedAt);
       return prepared.answer;

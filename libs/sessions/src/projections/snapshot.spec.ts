@@ -1,4 +1,12 @@
-import { DRIVER_MOVES, DRIVER_STATES, type DriverState, type JsonObject, type SessionLogEvent } from '@runplane/contracts';
+import {
+  DRIVER_MOVES,
+  DRIVER_STATES,
+  INBOX_ENTRIES_MAX,
+  InboxFull,
+  type DriverState,
+  type JsonObject,
+  type SessionLogEvent,
+} from '@runplane/contracts';
 import { emptyContext, told, type Told } from '../testing/told';
 import { applyToSnapshot, EMPTY_SNAPSHOT, needsRecovery, parseSnapshot, snapshotProjection, type Snapshot } from './snapshot';
 
@@ -132,4 +140,18 @@ it('changes the head only where the log has changed something', () => {
 
   const again = snapshotProjection.initial(undefined, { ...emptyContext, head: { ...emptyContext.head, ...change } });
   expect(snapshotProjection.head?.(again)).toEqual({});
+});
+
+test('an inbox holds so many and no more; what takes some out always comes in', () => {
+  const entries = (n: number) => Array.from({ length: n }, (_, i) => ({ inputId: `i${i}`, wakeup: true }));
+  const state = (n: number) => ({ ...snapshotProjection.initial(undefined, emptyContext), snapshot: { ...EMPTY_SNAPSHOT, inbox: { nextTurn: entries(n), nextStep: [] } } }); // prettier-ignore
+  const ask =
+    (n: number, ...entry: [string, JsonObject]) =>
+    () =>
+      told(entry).forEach((event) => snapshotProjection.guard?.(state(n), event));
+  expect(ask(INBOX_ENTRIES_MAX - 1, 'input/enqueued', { input_id: 'x' })).not.toThrow();
+  expect(ask(INBOX_ENTRIES_MAX, 'input/enqueued', { input_id: 'x' })).toThrow(InboxFull);
+  expect(ask(INBOX_ENTRIES_MAX, 'agent/inbox/spliced', { target: 'next-turn', inserted: [{ input_id: 'x' }] })).toThrow(InboxFull);
+  expect(ask(INBOX_ENTRIES_MAX + 5, 'agent/inbox/spliced', { target: 'next-turn', index: 0, delete_count: 2, inserted: [{ input_id: 'x' }] })).not.toThrow(); // prettier-ignore
+  expect(ask(INBOX_ENTRIES_MAX + 5, 'input/entered', { input_id: 'i1' })).not.toThrow();
 });

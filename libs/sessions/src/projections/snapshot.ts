@@ -2,6 +2,8 @@ import {
   DRIVER_MOVES,
   DRIVER_STATES,
   fieldOf,
+  INBOX_ENTRIES_MAX,
+  InboxFull,
   type DriverCondition,
   type DriverState,
   type JsonObject,
@@ -205,7 +207,10 @@ const entriesOf = (value: JsonValue | undefined): InboxEntry[] =>
     isJsonObject(entry) && typeof entry['inputId'] === 'string' ? [{ inputId: entry['inputId'], wakeup: entry['wakeup'] === true }] : [],
   );
 
+const sizeOf = ({ inbox }: Snapshot): number => inbox.nextTurn.length + inbox.nextStep.length;
+
 interface State {
+  readonly sessionId: string;
   readonly stored: JsonObject | null;
   readonly before: Snapshot;
   readonly snapshot: Snapshot;
@@ -216,9 +221,18 @@ export const snapshotProjection: Projection<State> = {
   version: 1,
   touches: (type) => TOUCHING.has(type),
   load: () => undefined,
-  initial(_, { head: { snapshot: stored } }) {
+  initial(_, { sessionId, head: { snapshot: stored } }) {
     const before = parseSnapshot(stored);
-    return { stored, before, snapshot: before };
+    return { sessionId, stored, before, snapshot: before };
+  },
+  guard({ sessionId, snapshot }, event) {
+    if (event.type !== 'input/enqueued' && event.type !== 'agent/inbox/spliced') return;
+    const entries = sizeOf(applyToSnapshot(snapshot, event));
+    if (entries <= INBOX_ENTRIES_MAX || entries <= sizeOf(snapshot)) return;
+    throw new InboxFull(`In session ${sessionId} ${sizeOf(snapshot)} inputs wait: repeat the call when some have been taken.`, {
+      sessionId,
+      entriesMax: INBOX_ENTRIES_MAX,
+    });
   },
   apply: (state, event) => ({ ...state, snapshot: applyToSnapshot(state.snapshot, event) }),
   writes: () => [],
