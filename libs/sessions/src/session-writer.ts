@@ -235,12 +235,11 @@ class Writer implements SessionWriter {
   }
 
   /**
-   * What is held here, where it is all that the batch needs; the database's clock is what it was, and the time since. Nothing is answered or refused
-   * by it: without events, or where it does not fit the sequence that is wanted, only the database knows.
+   * What is held here, where it is all that the batch needs; the database's clock is what it was, and the time since. Without events only the
+   * database can answer.
    */
-  #heldState({ events, sequence }: WantedAppend): Found | undefined {
+  #heldState({ events }: WantedAppend): Found | undefined {
     if (this.#head === undefined || events.length === 0) return undefined;
-    if (sequence !== undefined && sequence !== this.#head.lastSequence + 1) return undefined;
     const touched = touchedBy(projectionsOf(this.#db), events);
     const loads = loadsOf(touched, events, this.#held);
     if (loads.some((load) => load !== undefined)) return undefined;

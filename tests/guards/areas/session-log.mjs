@@ -19,10 +19,10 @@ export const sessionLogGuards = [
     test: sessionWriter('a writer goes on with what a rebuild has made of the views'),
   },
   {
-    name: 'a writer asks the database where its own place does not fit',
+    name: 'a writer asks the database before it refuses',
     file: `${SESSIONS}/session-writer.ts`,
-    text: 'if (sequence !== undefined && sequence !== this.#head.lastSequence + 1) return undefined;',
-    replacement: '',
+    text: 'if (held === undefined) throw error;',
+    replacement: 'if (held !== undefined || error !== undefined) throw error;',
     test: sessionWriter('a writer says where the log stands, not where it stood'),
   },
   {
