@@ -542,8 +542,8 @@ const PLANTS: readonly Plant[] = [
     invariant: 'END-1',
     says: /session s-deleted was erased, and there is a head/,
     plant:
-      query(`INSERT INTO runplane.session_tombstones (tenant_id, session_id, incarnation, last_sequence, copied_through, last_tx, deleted_at)
-      SELECT tenant_id, session_id, incarnation, last_sequence, -1, last_tx, deleted_at FROM runplane.session_heads WHERE session_id = 's-deleted'`),
+      query(`INSERT INTO runplane.session_tombstones (tenant_id, session_id, incarnation, last_sequence, lease_epoch, copied_through, last_tx, deleted_at)
+      SELECT tenant_id, session_id, incarnation, last_sequence, lease_epoch, -1, last_tx, deleted_at FROM runplane.session_heads WHERE session_id = 's-deleted'`),
   },
   {
     invariant: 'OWN-1',
