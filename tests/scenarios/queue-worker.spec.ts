@@ -31,7 +31,7 @@ test('a worker that stops leaves no task behind, and each task is done once', as
       queue: 'render',
       concurrency: 3,
       prefetch: 5,
-      waitSeconds: 5,
+      waitSeconds: 1,
       signal,
       handle: async ({ taskId }) => {
         done.push(taskId);

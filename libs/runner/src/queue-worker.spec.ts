@@ -10,18 +10,18 @@ class FakeQueue {
   readonly settled: { taskId: string; outcome: string; failureKind?: string | undefined; failureMessage?: string | null | undefined }[] =
     [];
   readonly limits: number[] = [];
+  /** What comes in while the worker stops. */
+  readonly late: string[] = [];
   renewals = 0;
   lost = new Set<string>();
   fault: (what: string) => void = () => undefined;
 
   readonly client: QueueWorkerOptions['client'] = {
-    claimQueueTasks: async ({ limit = 1 }, { signal } = {}) => {
+    claimQueueTasks: async ({ limit = 1 }) => {
       this.fault('claim');
       this.limits.push(limit);
-      while (this.ready.length === 0) {
-        if (signal?.aborted === true) throw signal.reason;
-        await turn();
-      }
+      while (this.ready.length === 0 && !stop.signal.aborted) await turn(); // a stop is the end of the wait, too
+      if (stop.signal.aborted) this.ready.push(...this.late.splice(0));
       const taken = this.ready.splice(0, limit);
       for (const taskId of taken) this.held.set(taskId, 1);
       return taken.map((taskId) => ({ taskId, epoch: 1, leaseRemainingMs: 30_000 }) as ClaimedQueueTask);
@@ -112,6 +112,16 @@ test('it claims no more than it has room for, and gives back at its stop what it
   expect(await running).toEqual({ completed: 2, failed: 0, released: 3, lost: 0 });
   expect(queue.limits).toEqual([5]);
   expect([queue.ready, queue.held.size]).toEqual([['f', 'g'], 0]);
+});
+
+test('what a claim brings that was under way at the stop is given back at once', async () => {
+  const report = start(async () => undefined);
+  queue.late.push('t1');
+  await turn();
+  stop.abort();
+
+  expect(await report).toEqual({ completed: 0, failed: 0, released: 1, lost: 0 });
+  expect(queue.settled).toMatchObject([{ taskId: 't1', outcome: 'released' }]);
 });
 
 test('what is at work when the drain is over is aborted and given back, which is no failure', async () => {

@@ -54,7 +54,7 @@ export interface QueueWorkerOptions {
   readonly prefetch?: number | undefined;
   readonly leaseMs?: number | undefined;
   readonly drainMs?: number | undefined;
-  /** How long one claim waits for tasks; the hub wakes it before. */
+  /** How long one claim waits for tasks; the hub wakes it before. A worker without tasks stops when this is over: see `claim`. */
   readonly waitSeconds?: number | undefined;
   readonly onError?: ((error: unknown, what: 'claim' | 'renew' | 'settle') => void) | undefined;
 }
@@ -79,7 +79,7 @@ interface Held {
 const PAUSE_MS_MIN = 200;
 const PAUSE_MS_MAX = 10_000;
 const DRAIN_MS_DEFAULT = 30_000;
-const WAIT_SECONDS_DEFAULT = 20;
+const WAIT_SECONDS_DEFAULT = 5;
 /** A renewal that failed is tried again soon: the lease has room for several. */
 const RENEW_AGAIN_MS = 500;
 
@@ -133,6 +133,7 @@ export async function runQueueWorker(options: QueueWorkerOptions): Promise<Queue
 
 type Counts = { -readonly [Name in keyof QueueWorkerReport]: number };
 
+/** A claim that is under way when the worker is told to stop is waited for: what its answer brings would otherwise lie until its lease ends. */
 async function claim(
   { client, queue, lane, owner, signal, waitSeconds = WAIT_SECONDS_DEFAULT, onError }: QueueWorkerOptions,
   leaseMs: number,
@@ -142,7 +143,7 @@ async function claim(
   try {
     const tasks = await client.claimQueueTasks(
       { queue, ...(lane === undefined ? {} : { lane }), owner: owner ?? ownOwner, limit, leaseMs },
-      { waitSeconds, signal },
+      { waitSeconds },
     );
     return tasks.map((task) => ({ task, controller: new AbortController(), deadline: sentAt + task.leaseRemainingMs }));
   } catch (error) {
