@@ -184,14 +184,16 @@ describe('a stream', () => {
     slow.socket.pause();
     const gone = open();
     gone.socket.pause();
+    let pausing: NodeJS.Timeout | undefined;
     const trickle = setInterval(() => {
       slow.socket.resume();
-      setTimeout(() => slow.socket.pause(), 2);
+      pausing = setTimeout(() => slow.socket.pause(), 2);
     }, 20);
     await until(async () => (await waiters()) === 2, 'both wait');
     gone.cut();
     await until(async () => (await waiters()) <= 1, 'the one that has gone is forgotten');
     clearInterval(trickle);
+    clearTimeout(pausing);
     slow.socket.resume();
     await slow.until(ended, 'the end', 20_000);
 
