@@ -64,7 +64,7 @@ export type CollectableKind = Exclude<StorageKind, 'none' | 'evicted'>;
 
 // Expired, by the database's clock, and free: no open turn, nobody deleting it. The words of the partial index are constants.
 const collectable = (kinds: readonly CollectableKind[]) => sql`expires_at IS NOT NULL AND storage_kind IN ('pvc', 'folder')
-  AND storage_kind::text = ANY (${[...kinds]}::text[]) AND expires_at <= (SELECT runplane.app_now()) AND active_run_id IS NULL
+  AND storage_kind = ANY (${[...kinds]}::text[]::runplane.storage_kind[]) AND expires_at <= (SELECT runplane.app_now()) AND active_run_id IS NULL
   AND storage_attempts < ${rawSql(String(STORAGE_EVICTION_ATTEMPTS_MAX))}
   AND (storage_ready_at IS NULL OR storage_ready_at <= (SELECT runplane.app_now()))
   AND (storage_lease_expires_at IS NULL OR storage_lease_expires_at <= (SELECT runplane.app_now()))`;
