@@ -70,7 +70,7 @@ const of = (what: string, from: string): string =>
   `SELECT ${what} AS n FROM runplane.${from} WHERE session_id = ANY ($1) AND $2::text[] IS NOT NULL`;
 const COUNT_ROWS = {
   session_events: of('count(*)', 'session_events'),
-  outbox_events: of('count(*)', 'outbox_events'),
+  'outbox_events.events': of('sum(events)', 'outbox_events'),
   'session_heads.last_sequence': of('sum(last_sequence + 1)', 'session_heads'),
   'context_history and events that leave none': of(
     `count(*) + (SELECT count(*) FROM runplane.session_events WHERE session_id = ANY ($1) AND type <> ALL ($2))`,

@@ -219,7 +219,6 @@ const PLANTS: readonly Plant[] = [
   {
     invariant: 'LOG-1',
     says: /s-log has events and no head/,
-    also: ['LOG-2'],
     plant: query(`DELETE FROM runplane.session_heads WHERE session_id = 's-log'`),
   },
   {
@@ -234,13 +233,30 @@ const PLANTS: readonly Plant[] = [
   },
   {
     invariant: 'LOG-2',
-    says: /event 1 of session s-log and the outbox disagree/,
-    plant: query(`UPDATE runplane.outbox_events SET data = '{}' WHERE stream_id = 's-log' AND sequence = 1`),
+    says: /event \d of session s-log is in 0 rows of the outbox/,
+    plant: query(`DELETE FROM runplane.outbox_events WHERE stream_id = 's-log'`),
   },
   {
     invariant: 'LOG-2',
-    says: /event 1 of session s-log left under/,
-    plant: query(`UPDATE runplane.outbox_events SET shard = (shard + 1) % 32 WHERE stream_id = 's-log' AND sequence = 1`),
+    says: /event \d of session s-log is in the outbox as another/,
+    plant: query(`UPDATE runplane.outbox_events SET type = 'x' WHERE stream_id = 's-log'`),
+  },
+  {
+    invariant: 'LOG-2',
+    says: /event \d+ of session s-log is in the outbox alone/,
+    plant: query(
+      `UPDATE runplane.outbox_events SET events = events + 1 WHERE stream_id = 's-log' AND sequence = (SELECT max(sequence) FROM runplane.outbox_events WHERE stream_id = 's-log')`,
+    ),
+  },
+  {
+    invariant: 'LOG-2',
+    says: /tells its deletion at \d+ without what must outlive its log/,
+    plant: query(`UPDATE runplane.outbox_events SET data = NULL WHERE stream_id = 's-deleted' AND type = 'session/deleted'`),
+  },
+  {
+    invariant: 'LOG-2',
+    says: /event \d of session s-log left under/,
+    plant: query(`UPDATE runplane.outbox_events SET shard = (shard + 1) % 32 WHERE stream_id = 's-log'`),
   },
   {
     invariant: 'LOG-2',

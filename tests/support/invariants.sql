@@ -27,6 +27,11 @@ pruned AS (
 session_log AS (
   SELECT tenant_id, session_id, count(*) AS events, min(sequence) AS first, max(sequence) AS last FROM runplane.session_events GROUP BY tenant_id, session_id
 ),
+-- What the outbox says of session logs, an event a row.
+told_sessions AS (
+  SELECT o.tenant_id, o.stream_id, o.sequence + i AS sequence, o.tx, o.position + i AS position, i = 0 AS is_first, o.type, o.event_id, o.run_id, o.command_id, o.data::text AS data
+  FROM runplane.outbox_events o, generate_series(0, o.events - 1) i WHERE o.stream = 'session'
+),
 removed_events AS (
   SELECT o.tenant_id, o.run_id, o.sequence, o.type, o.data, o.command_id
   FROM runplane.outbox_events o JOIN pruned p ON p.tenant_id = o.tenant_id AND p.run_id = o.stream_id
@@ -72,14 +77,27 @@ SELECT 'LOG-1', 'append ' || e.append_id || ' of session ' || e.session_id || ' 
 FROM runplane.session_events e JOIN session_log l ON l.tenant_id = e.tenant_id AND l.session_id = e.session_id
 WHERE e.append_count < 1 OR e.sequence + e.append_count - 1 > l.last
 UNION ALL
-SELECT 'LOG-2', 'event ' || coalesce(e.sequence, o.sequence) || ' of session ' || coalesce(e.session_id, o.stream_id) || ' and the outbox disagree'
-FROM (SELECT e.*, h.imported_through FROM runplane.session_events e JOIN runplane.session_heads h ON h.tenant_id = e.tenant_id AND h.session_id = e.session_id) e
-FULL JOIN (SELECT * FROM runplane.outbox_events WHERE stream = 'session') o
-  ON o.tenant_id = e.tenant_id AND o.stream_id = e.session_id AND o.event_id = replace(e.event_id::text, '-', '')
-WHERE (e.sequence, e.type, e.data::text, e.run_id, e.command_id, e.tx, e.position) IS DISTINCT FROM (o.sequence, o.type, o.data::text, o.run_id, o.command_id, o.tx, o.position)
-  AND NOT (o.event_id IS NULL AND e.sequence <= e.imported_through AND e.tx IS NULL)
-  AND NOT (e.event_id IS NULL AND (EXISTS (SELECT FROM runplane.session_heads h WHERE h.tenant_id = o.tenant_id AND h.session_id = o.stream_id AND h.deleted_at IS NOT NULL)
-    OR EXISTS (SELECT FROM runplane.session_tombstones d WHERE d.tenant_id = o.tenant_id AND d.session_id = o.stream_id AND o.sequence <= d.last_sequence)))
+SELECT 'LOG-2', 'event ' || e.sequence || ' of session ' || e.session_id || ' is in ' || count(o.position) || ' rows of the outbox'
+FROM runplane.session_events e JOIN runplane.session_heads h ON h.tenant_id = e.tenant_id AND h.session_id = e.session_id
+LEFT JOIN told_sessions o ON o.tenant_id = e.tenant_id AND o.stream_id = e.session_id AND o.sequence = e.sequence AND o.tx = e.tx AND o.position = e.position
+WHERE NOT (e.sequence <= h.imported_through AND e.tx IS NULL)
+GROUP BY e.tenant_id, e.session_id, e.sequence HAVING count(o.position) <> 1
+UNION ALL
+SELECT 'LOG-2', 'event ' || o.sequence || ' of session ' || o.stream_id || ' is in the outbox as another'
+FROM told_sessions o
+JOIN runplane.session_events e ON e.tenant_id = o.tenant_id AND e.session_id = o.stream_id AND e.sequence = o.sequence AND e.tx = o.tx AND e.position = o.position
+WHERE (e.run_id, e.command_id, e.data::text) IS DISTINCT FROM (o.run_id, o.command_id, coalesce(o.data, e.data::text))
+  OR o.is_first AND (e.type, replace(e.event_id::text, '-', '')) IS DISTINCT FROM (o.type, o.event_id)
+UNION ALL
+SELECT 'LOG-2', 'event ' || o.sequence || ' of session ' || o.stream_id || ' is in the outbox alone'
+FROM told_sessions o
+LEFT JOIN runplane.session_events e ON e.tenant_id = o.tenant_id AND e.session_id = o.stream_id AND e.sequence = o.sequence AND e.tx = o.tx AND e.position = o.position
+WHERE e.sequence IS NULL
+  AND NOT EXISTS (SELECT FROM runplane.session_heads h WHERE h.tenant_id = o.tenant_id AND h.session_id = o.stream_id AND h.deleted_at IS NOT NULL)
+  AND NOT EXISTS (SELECT FROM runplane.session_tombstones d WHERE d.tenant_id = o.tenant_id AND d.session_id = o.stream_id AND o.sequence <= d.last_sequence)
+UNION ALL
+SELECT 'LOG-2', 'session ' || stream_id || ' tells its deletion at ' || sequence || ' without what must outlive its log'
+FROM runplane.outbox_events WHERE stream = 'session' AND type = 'session/deleted' AND (data IS NULL OR events > 1)
 UNION ALL
 SELECT 'LOG-2', 'event ' || o.sequence || ' of session ' || h.session_id || ' left under another session, partition or shard than its own'
 FROM runplane.outbox_events o JOIN runplane.session_heads h ON h.tenant_id = o.tenant_id AND h.session_id = o.stream_id
@@ -239,7 +257,7 @@ FROM runplane.reservations WHERE key::json ->> 0 IS DISTINCT FROM tenant_id
 UNION ALL
 SELECT 'FEED-1', o.stream || ' ' || o.stream_id || ': ' || o.sequence || ' stands at (' || o.tx || ', ' || o.position || ') behind ' || o.before
 FROM (
-  SELECT stream, stream_id, sequence, tx, position, lag(sequence) OVER w AS before, lag(type) OVER w AS type_before FROM runplane.outbox_events
+  SELECT stream, stream_id, sequence, tx, position, lag(sequence + events - 1) OVER w AS before, lag(type) OVER w AS type_before FROM runplane.outbox_events
   WINDOW w AS (PARTITION BY tenant_id, stream, stream_id ORDER BY tx, position)
 ) o
 -- A session that was deleted may be made again, and counts from 0.

@@ -1,6 +1,7 @@
 import { PAGE_BYTES_MAX } from '@runplane/contracts';
-import { column, rows, sql, type SqlExecutor } from '@runplane/database';
+import { column, emptySql, rows, sql, type Sql, type SqlExecutor } from '@runplane/database';
 import { z } from 'zod';
+import { eventsOf, lastPosition } from './outbox-rows.sql';
 
 const STREAMS = ['run', 'session'] as const;
 
@@ -39,33 +40,41 @@ export interface FeedPlace {
 
 /**
  * Reads the feed behind a place and below the horizon: rows and bound from one statement, hence one snapshot (FEED-1). Always returns at
- * least one row; without an event its event columns are null. Reads at most `scanRows` rows of the table, whatever the filter leaves, and
+ * least one row; without an event its event columns are null. Reads at most `scanRows` rows of the outbox, whatever the filter leaves, and
  * returns events up to the one whose data passes PAGE_BYTES_MAX.
+ *
+ * A place may lie within a row that stands for several events: the scan begins at the row that holds it.
  */
 export function readFeedRows(
   on: SqlExecutor,
   { after, tenantId, limit, scanRows }: { after: FeedPlace; tenantId: string | undefined; limit: number; scanRows: number },
 ): Promise<FeedRow[]> {
-  const behind = sql`(o.tx, o.position) > (${String(after.tx)}::bigint, ${String(after.position)}::bigint)`;
+  const [tx, position] = [sql`${String(after.tx)}::bigint`, sql`${String(after.position)}::bigint`];
+  const scanned = (where: Sql): Sql => sql`
+    FROM runplane.outbox_events o
+    WHERE ${where} (o.tx, o.position) >= (${tx}, (SELECT position FROM start)) AND (o.tx, ${lastPosition}) > (${tx}, ${position}) AND o.tx < (SELECT horizon FROM h)
+    ORDER BY o.tx, o.position`;
   return rows(
     on,
     FeedRow,
     sql`
     WITH h AS MATERIALIZED (SELECT runplane.feed_horizon() AS horizon, store_id FROM runplane.store),
+    start AS MATERIALIZED (
+      SELECT coalesce((SELECT max(o.position) FROM runplane.outbox_events o WHERE o.tx = ${tx} AND o.position <= ${position}), ${position}) AS position
+    ),
     head AS MATERIALIZED (
-      SELECT o.tx, o.position FROM runplane.outbox_events o
+      SELECT o.tx, ${lastPosition} AS position FROM runplane.outbox_events o
       WHERE o.tx < (SELECT horizon FROM h)
       ORDER BY o.tx DESC, o.position DESC LIMIT 1
     ),
     page AS MATERIALIZED (
       SELECT *, sum(octet_length(data::text)) OVER (ORDER BY tx, position ROWS UNBOUNDED PRECEDING) - octet_length(data::text) AS bytes_before
       FROM (
-        SELECT o.* FROM runplane.outbox_events o
-        WHERE ${behind} AND o.tx < (SELECT horizon FROM h)
-        ORDER BY o.tx, o.position LIMIT ${scanRows}::int
-      ) scanned
-      WHERE ${tenantId ?? null}::text IS NULL OR tenant_id = ${tenantId ?? null}::text
-      ORDER BY tx, position LIMIT ${limit}::int
+        SELECT * FROM (${eventsOf(sql`(SELECT * FROM (SELECT o.* ${scanned(emptySql)} LIMIT ${scanRows}::int) o
+          WHERE ${tenantId ?? null}::text IS NULL OR tenant_id = ${tenantId ?? null}::text)`)}) events
+        WHERE (tx, position) > (${tx}, ${position})
+        ORDER BY tx, row_position, position LIMIT ${limit}::int
+      ) found
     )
     SELECT h.store_id AS "storeId", h.horizon::text AS "horizon", head.tx::text AS "headTx", head.position::text AS "headPosition",
       EXISTS (SELECT FROM page WHERE bytes_before >= ${PAGE_BYTES_MAX}::int) AS "cut",
@@ -75,9 +84,7 @@ export function readFeedRows(
       p.command_id AS "commandId", p.event_id AS "eventId", p.data::text AS "data", runplane.wire_time(p.created_at) AS "time"
     FROM h LEFT JOIN head ON true LEFT JOIN LATERAL (
       -- Looked for only where the page is not full: it passes over as many rows as a call may scan.
-      SELECT o.tx, o.position FROM runplane.outbox_events o
-      WHERE (SELECT count(*) FROM page) < ${limit}::int AND ${behind} AND o.tx < (SELECT horizon FROM h)
-      ORDER BY o.tx, o.position OFFSET ${scanRows - 1}::int LIMIT 1
+      SELECT o.tx, ${lastPosition} AS position ${scanned(sql`(SELECT count(*) FROM page) < ${limit}::int AND`)} OFFSET ${scanRows - 1}::int LIMIT 1
     ) s ON true LEFT JOIN page p ON p.bytes_before < ${PAGE_BYTES_MAX}::int
     ORDER BY p.tx, p.position`,
   );

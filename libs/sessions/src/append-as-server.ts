@@ -1,11 +1,11 @@
-import { NewSessionEvent, parseInput, type AppendedSessionEvents } from '@runplane/contracts';
+import { APPEND_EVENTS_MAX, NewSessionEvent, parseInput, type AppendedSessionEvents } from '@runplane/contracts';
 import type { Tx } from '@runplane/database';
 import { z } from 'zod';
 import { appendEvents } from './append-events';
 import { storableSessionEvents, wantedSequence } from './session-event-input';
 import type { SessionKey } from './session.sql';
 
-const Events = z.array(NewSessionEvent);
+const Events = z.array(NewSessionEvent).max(APPEND_EVENTS_MAX);
 
 export interface ServerAppend {
   readonly events: readonly NewSessionEvent[];

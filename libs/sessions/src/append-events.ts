@@ -190,13 +190,13 @@ export async function writeBatch(
   return row.ok ? { answer: answerOf(batch.events, head.storeId, row), now: row.now } : undefined;
 }
 
-function answerOf(events: readonly PlacedEvent[], storeId: string, { tx, positions }: WrittenAppend): AppendedSessionEvents {
+function answerOf(events: readonly PlacedEvent[], storeId: string, { tx, position }: WrittenAppend): AppendedSessionEvents {
   return {
     events: events.map(({ sequence, eventId, timeText }, i) => ({
       sequence,
       eventId,
       time: timeText,
-      cursor: encodeFeedCursor(storeId, { tx, position: positions[i] ?? 0n }),
+      cursor: encodeFeedCursor(storeId, { tx, position: position + BigInt(i) }),
     })),
     lastSequence: events.at(-1)?.sequence ?? -1,
     replayed: false,

@@ -1,5 +1,6 @@
 import { ensureTenant, inTransaction, sql } from '@runplane/database';
-import { useDatabase } from '@runplane/database/testing';
+import { useDatabase, waitForHorizon } from '@runplane/database/testing';
+import { readFeed } from '@runplane/outbox';
 import type { AppendSessionEvents } from '@runplane/contracts';
 import { appendAsServer } from './append-as-server';
 import { appendSessionEvents } from './append-session-events';
@@ -36,6 +37,32 @@ test('a fenced append numbers its events from 0, with ids, times and places', as
     coded('sequence_conflict', { expectedSequence: 5, actualSequence: 21 }),
   );
   expect(await append('s3', { epoch, events: [] })).toMatchObject({ events: [], lastSequence: 20 });
+});
+
+test('the feed has a batch of events in one row, and every place of it can be gone on from', async () => {
+  await create('s3f');
+  const { epoch } = await acquireSessionLease(t.db, { ...key('s3f'), owner: 'w1' });
+  const start = (await readFeed(t.db.sql, { tenantId, after: 'now' })).cursor;
+  for (const size of [3, 1, 5]) await append('s3f', { epoch, events: Array.from({ length: size }, (_, i) => said(`${size}.${i}`)) });
+  await waitForHorizon(t.db);
+  const read = async (after: string, limit: number) => (await readFeed(t.db.sql, { tenantId, after, limit })).events;
+  const all = await read(start, 100);
+  expect(all.map(({ sequence, data }) => [sequence, data.content])).toEqual(
+    ['3.0', '3.1', '3.2', '1.0', '5.0', '5.1', '5.2', '5.3', '5.4'].map((text, i) => [i, text]),
+  );
+  for (const limit of [1, 2, 4]) {
+    const pages: (typeof all)[] = [];
+    for (let after = start; ; after = pages.at(-1)?.at(-1)?.cursor ?? start) {
+      const page = await read(after, limit);
+      if (page.length === 0) break;
+      pages.push(page);
+    }
+    expect(pages.flat()).toEqual(all);
+  }
+  const stored = await t.db.pool.query(
+    `SELECT events::int, data FROM runplane.outbox_events WHERE stream_id = 's3f' ORDER BY tx, position`,
+  );
+  expect(stored.rows).toEqual([3, 1, 5].map((events) => ({ events, data: null })));
 });
 
 test('without a lease only some types come in', async () => {

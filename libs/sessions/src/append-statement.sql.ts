@@ -1,6 +1,6 @@
 import { SESSION_CLOCK_SKEW_MS_MAX } from '@runplane/contracts';
 import { column, emptySql, joinSql, sql, textLines, type Sql } from '@runplane/database';
-import { feedTx, insertOutboxEvents } from '@runplane/outbox';
+import { EVENTS_PER_ROW_MAX, feedTx, insertOutboxBatch, nextPosition } from '@runplane/outbox';
 import { z } from 'zod';
 import type { FoldedBatch, PlacedEvent } from './fold-batch';
 import { VIEWS_VERSION } from './projections';
@@ -11,8 +11,8 @@ import type { SessionKey } from './session.sql';
 export const WrittenAppend = z.object({
   ok: column.bool,
   tx: column.bigint,
-  /** Of each event in the feed, in their order. */
-  positions: column.text.nullable().transform((text) => text?.split(',').map(BigInt) ?? []),
+  /** Of the first event in the feed; the others stand right behind it. */
+  position: column.bigint,
   now: column.int8,
 });
 export type WrittenAppend = z.infer<typeof WrittenAppend>;
@@ -32,8 +32,7 @@ export interface AppendGuard {
  * The one statement by which events enter a session's log (LOG-1, LOG-2): it locks the head, judges it and the clock after the wait (OWN-2, OWN-3),
  * and writes events, outbox, views and head, or nothing. Its text depends on nothing but which parts there are and whether there is one event.
  *
- * Relations that the parts of the views may read: `d`, the head as locked (one row: tenant_id, session_id, now, tx …; none where the append is
- * refused), and `out` (sequence, tx, position of each event in the feed).
+ * The parts of the views may read `d`, the head as locked (one row: tenant_id, session_id, now, tx …; none where the append is refused).
  *
  * The version of the views never rises by an append: what older rules have added to views of newer ones makes them stale for those (a rebuild finds
  * them), and a fold that has failed makes it 0.
@@ -43,8 +42,8 @@ export function appendStatement(
   { events, parts, head, stale }: FoldedBatch,
   { guard, floor, appendId }: { guard: AppendGuard; floor: bigint; appendId: string | null },
 ): Sql {
-  const [event] = events;
-  const one = event !== undefined && events.length === 1 && event.dataText.length <= TWICE_CHARS_MAX ? event : undefined;
+  const [first] = events;
+  if (first === undefined || events.length > EVENTS_PER_ROW_MAX) throw new RangeError(`an append has 1 to ${EVENTS_PER_ROW_MAX} events`);
   const { earliest, latest } = clockBounds(events);
   const fence = guard.epoch === null ? emptySql : sql`AND x.lease_epoch = ${guard.epoch}::int AND x.lease_expires_at > x.now`;
   const open = guard.open ? sql`AND x.deleted_at IS NULL` : emptySql;
@@ -55,22 +54,20 @@ export function appendStatement(
     ), j AS MATERIALIZED (
       SELECT x.*, x.last_sequence = ${String(guard.lastSequence)}::bigint AND x.views_epoch = ${guard.viewsEpoch}::int ${fence} ${open}
           AND x.now BETWEEN ${earliest}::timestamptz AND ${latest}::timestamptz AS ok,
-        greatest(x.last_tx, ${String(floor)}::bigint, ${feedTx}) AS tx${one === undefined ? emptySql : sql`, ${nextPosition} AS position`}
+        greatest(x.last_tx, ${String(floor)}::bigint, ${feedTx}) AS tx,
+        -- Behind the lock, as FEED-1 demands.
+        ${nextPosition} AS position
       FROM (SELECT l.*, runplane.app_now() AS now FROM l OFFSET 0) x
-    ), d AS (SELECT * FROM j WHERE ok), ${one === undefined ? insertMany(events, appendId) : insertOne(one, appendId)}${parts.length === 0 ? emptySql : sql`, ${joinSql([...parts])}`},
+    ), d AS (SELECT * FROM j WHERE ok), ${toOutbox(first, events.length)}, ${toLog(first, events, appendId)}${parts.length === 0 ? emptySql : sql`, ${joinSql([...parts])}`},
     h AS (
       UPDATE runplane.session_heads t SET last_sequence = d.last_sequence + ${events.length}::int, last_tx = d.tx, event_tx = d.tx,
-        event_position = ${one === undefined ? sql`(SELECT max(position) FROM s)` : sql`d.position`}, updated_at = d.now,
+        event_position = d.position + ${events.length - 1}::int, updated_at = d.now,
         views_version = least(t.views_version, ${stale ? 0 : VIEWS_VERSION}::int)${headSet(head)}
       FROM d WHERE t.tenant_id = d.tenant_id AND t.session_id = d.session_id
     )
-    SELECT j.ok AS "ok", j.tx::text AS "tx", (extract(epoch FROM j.now) * 1000)::bigint::text AS "now",
-      ${one === undefined ? sql`(SELECT string_agg(position::text, ',' ORDER BY sequence) FROM s)` : sql`j.position::text`} AS "positions"
+    SELECT j.ok AS "ok", j.tx::text AS "tx", (extract(epoch FROM j.now) * 1000)::bigint::text AS "now", j.position::text AS "position"
     FROM j`;
 }
-
-/** Longer data does not travel twice. */
-const TWICE_CHARS_MAX = 8_192;
 
 /** Between which times the database's clock must stand, so that no event's is far off it. */
 function clockBounds(events: readonly PlacedEvent[]): { earliest: string; latest: string } {
@@ -81,45 +78,40 @@ function clockBounds(events: readonly PlacedEvent[]): { earliest: string; latest
   };
 }
 
-// Drawn after the head's lock, as FEED-1 demands, and before the inserts: the log keeps the places too.
-const nextPosition = sql`nextval('runplane.outbox_events_position_seq')`;
+/** The one event that the feed must still have when its log is gone. */
+const OUTLIVES_LOG = 'session/deleted';
+
+function toOutbox({ eventId, type, dataText, runId, commandId }: PlacedEvent, count: number): Sql {
+  const data = type === OUTLIVES_LOG && count === 1 ? dataText : null;
+  return sql`out AS (${insertOutboxBatch(sql`(
+      SELECT tx, position, ${count}::int AS events, shard, partition_key, tenant_id, 'session'::runplane.outbox_stream AS stream, session_id AS stream_id,
+        last_sequence + 1 AS sequence, ${type}::text AS type, project_id, session_id, ${runId}::text AS run_id, ${commandId}::text AS command_id,
+        ${eventId}::text AS event_id, ${data}::json AS data, now AS created_at FROM d)`)})`;
+}
 
 const INTO_LOG = sql`INSERT INTO runplane.session_events (tenant_id, session_id, sequence, event_id, type, time, turn_id, step_id, data, run_id, command_id,
   append_id, append_count, tx, position, created_at)`;
-const toOutbox = (source: Sql): Sql => sql`${insertOutboxEvents(source, { rows: 'placed' })} RETURNING sequence, tx, position`;
 
-/** One event, the usual case: every part reads the one row of the head, and nothing is joined. */
-function insertOne(event: PlacedEvent, appendId: string | null): Sql {
-  const { sequence, eventId, type, timeText, dataText, turnId, stepId, runId, commandId } = event;
-  return sql`out AS (${toOutbox(sql`(
-      SELECT tx, position, shard, partition_key, tenant_id, 'session'::runplane.outbox_stream AS stream, session_id AS stream_id,
-        ${String(sequence)}::bigint AS sequence, ${type}::text AS type, project_id, session_id, ${runId}::text AS run_id, ${commandId}::text AS command_id,
-        ${eventId}::text AS event_id, ${dataText}::json AS data, now AS created_at FROM d)`)}
-    ), written AS (
+/** One event is the usual case: nothing is joined. */
+function toLog(first: PlacedEvent, events: readonly PlacedEvent[], appendId: string | null): Sql {
+  const { eventId, type, timeText, dataText, turnId, stepId, runId, commandId } = first;
+  const count = appendId === null ? null : events.length;
+  if (events.length === 1) {
+    return sql`written AS (
       ${INTO_LOG}
-      SELECT tenant_id, session_id, ${String(sequence)}::bigint, ${eventId}::uuid, ${type}::text, ${timeText}::timestamptz, ${turnId}::text, ${stepId}::text,
-        ${dataText}::json, ${runId}::text, ${commandId}::text, ${appendId}::text, ${appendId === null ? null : 1}::int, tx, position, now
+      SELECT tenant_id, session_id, last_sequence + 1, ${eventId}::uuid, ${type}::text, ${timeText}::timestamptz, ${turnId}::text, ${stepId}::text,
+        ${dataText}::json, ${runId}::text, ${commandId}::text, ${appendId}::text, ${count}::int, tx, position, now
       FROM d
     )`;
-}
-
-function insertMany(events: readonly PlacedEvent[], appendId: string | null): Sql {
-  const [first] = events;
-  return sql`s AS MATERIALIZED (
-      SELECT d.tenant_id, d.session_id, d.shard, d.partition_key, d.project_id, d.tx, d.now, ${nextPosition} AS position,
-        d.last_sequence + e.place AS sequence, e.place, e.event_id, e.type, e.time::timestamptz AS time, e.turn_id, e.step_id, e.data::json AS data
+  }
+  return sql`written AS (
+      ${INTO_LOG}
+      SELECT d.tenant_id, d.session_id, d.last_sequence + e.place, e.event_id::uuid, e.type, e.time::timestamptz, e.turn_id, e.step_id, e.data::json,
+        ${runId}::text, ${commandId}::text, CASE WHEN e.place = 1 THEN ${appendId}::text END, CASE WHEN e.place = 1 THEN ${count}::int END,
+        d.tx, d.position + e.place - 1, d.now
       FROM d, unnest(${textLines(events.map((e) => e.eventId))}, ${textLines(events.map((e) => e.type))}, ${textLines(events.map((e) => e.timeText))},
         ${textLines(events.map((e) => e.turnId))}, ${textLines(events.map((e) => e.stepId))}, ${textLines(events.map((e) => e.dataText))})
         WITH ORDINALITY AS e (event_id, type, time, turn_id, step_id, data, place)
-      ORDER BY e.place
-    ), out AS (${toOutbox(sql`(
-      SELECT tx, position, shard, partition_key, tenant_id, 'session'::runplane.outbox_stream AS stream, session_id AS stream_id, sequence, type, project_id,
-        session_id, ${first?.runId ?? null}::text AS run_id, ${first?.commandId ?? null}::text AS command_id, event_id, data, now AS created_at FROM s)`)}
-    ), written AS (
-      ${INTO_LOG}
-      SELECT tenant_id, session_id, sequence, event_id::uuid, type, time, turn_id, step_id, data, ${first?.runId ?? null}::text, ${first?.commandId ?? null}::text,
-        CASE WHEN place = 1 THEN ${appendId}::text END, CASE WHEN place = 1 THEN ${appendId === null ? null : events.length}::int END, tx, position, now
-      FROM s
     )`;
 }
 

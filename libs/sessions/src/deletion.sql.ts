@@ -1,4 +1,4 @@
-import { column, emptySql, maybeRow, oneRow, rawSql, rows, sql, takingLock, type SqlExecutor, type Tx } from '@runplane/database';
+import { column, maybeRow, oneRow, rawSql, rows, sql, takingLock, type SqlExecutor, type Tx } from '@runplane/database';
 import { feedTx } from '@runplane/outbox';
 import { z } from 'zod';
 import { shadowOf, VIEW_TABLES } from './rebuild/shadow-views.sql';
@@ -125,28 +125,21 @@ export const ERASED_TABLES: readonly string[] = [
   'session_events',
 ];
 
-/** What the feed shows in the place of an event whose session was erased: that it was there, and no more of it. */
-const FORGET = sql`, forgotten AS (
-          UPDATE runplane.outbox_events o SET data = '{"erased":true}'::json FROM gone
-          WHERE o.tx = gone.tx AND o.position = gone.position AND gone.type <> 'session/deleted'
-        )`;
-
 /**
  * Removes some rows of a table, and of a rebuild's rows beside them, under the lock of their session; returns how many went. With events goes what
- * the feed has of them: their data.
+ * the feed has of them, which is read from the log.
  */
 export async function deleteSessionRows(tx: Tx, key: SessionKey, { table, limit }: { table: string; limit: number }): Promise<number> {
   if (table === 'submission_heads') takingLock(tx, 'submissionHead', `${key.tenantId}/${key.sessionId}`);
   const name = rawSql(`runplane.${table}`);
-  const isLog = table === 'session_events';
   const { n } = await oneRow(
     tx,
     z.object({ n: column.int }),
     sql`WITH gone AS (
           DELETE FROM ${name} WHERE ctid = ANY (ARRAY(
             SELECT ctid FROM ${name} WHERE tenant_id IN (${key.tenantId}::text, ${shadowOf(key.tenantId)}::text) AND session_id = ${key.sessionId}::text LIMIT ${limit}::int
-          )) RETURNING ${isLog ? sql`tx, position, type` : sql`1`}
-        )${isLog ? FORGET : emptySql}
+          )) RETURNING 1
+        )
         SELECT count(*)::int AS "n" FROM gone`,
   );
   return n;

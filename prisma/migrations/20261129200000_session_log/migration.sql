@@ -1,5 +1,6 @@
 -- The session log: heads, events, projections, submissions, approvals and input requests. Locks: what it creates, and SHARE ROW EXCLUSIVE on
--- sessions for its foreign key and for the heads of the sessions that are there, which takes as long as there are sessions.
+-- sessions for its foreign key and for the heads of the sessions that are there, which takes as long as there are sessions; ACCESS EXCLUSIVE on sessions
+-- and outbox_events for their new columns, without a rewrite.
 -- Written by Prisma from prisma/schema and reviewed; the parts below "By hand" are what Prisma's language cannot say.
 
 -- By hand: a waiting ALTER TABLE stops every writer behind it, and with them the feed's horizon. Better to fail and to be repeated.
@@ -31,6 +32,13 @@ ALTER TABLE "runplane"."sessions" ADD COLUMN     "copying" BOOLEAN NOT NULL DEFA
 ADD COLUMN     "deleted_at" TIMESTAMPTZ(3),
 ALTER COLUMN "project_id" DROP NOT NULL,
 ALTER COLUMN "backend_profile" DROP NOT NULL;
+
+-- AlterTable
+ALTER TABLE "runplane"."outbox_events" ADD COLUMN "events" SMALLINT NOT NULL DEFAULT 1,
+ALTER COLUMN "data" DROP NOT NULL;
+
+-- By hand: a row may stand for a batch of up to so many events, each with a place of its own.
+ALTER TABLE "runplane"."outbox_events" ALTER COLUMN "position" SET INCREMENT BY 512;
 
 -- CreateTable
 CREATE TABLE "runplane"."session_heads" (

@@ -57,8 +57,7 @@ export interface Projection<State = unknown> {
   /**
    * What the fold changed, as parts of the WITH list of the append's statement, each whole with a name of its own that begins with the
    * projection's: `submission_ended AS (UPDATE …)`; a part may read those before it. They take their rows from `d` (one row: tenant_id,
-   * session_id, now; none where the append is refused), cross join whatever arrays they bring, and may left join `out` (sequence, tx,
-   * position: where the feed has the batch's events; a rebuild takes it from session_events).
+   * session_id, now; none where the append is refused), and cross join whatever arrays they bring.
    */
   writes(state: State): readonly Sql[];
   /** What the fold changed on the session's head, which the pipeline writes with its one UPDATE. */

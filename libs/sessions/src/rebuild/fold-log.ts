@@ -30,8 +30,8 @@ export async function foldPage(
   log: SessionKey & { readonly header: JsonObject },
   { events, head, projections }: { events: readonly SessionLogEvent[]; head: FoldedHead; projections: readonly Projection[] },
 ): Promise<FoldedHead> {
-  const [first, last] = [events[0], events.at(-1)];
-  if (first === undefined || last === undefined) return head;
+  const last = events.at(-1);
+  if (last === undefined) return head;
   const context: FoldContext = { tenantId: shadowOf(log.tenantId), sessionId: log.sessionId, header: log.header, head };
   const touched = touchedBy(projections, events);
   const loaded = await readLoads(tx, loadsOf(touched, events, context));
@@ -51,9 +51,6 @@ export async function foldPage(
       sql`WITH d AS MATERIALIZED (
             SELECT ${context.tenantId}::text AS tenant_id, session_id, created_at AS now FROM runplane.session_events
             WHERE ${key} AND sequence = ${String(last.sequence)}::bigint
-          ), out AS MATERIALIZED (
-            SELECT sequence, tx, position FROM runplane.session_events
-            WHERE ${key} AND sequence BETWEEN ${String(first.sequence)}::bigint AND ${String(last.sequence)}::bigint
           ), ${joinSql(parts)}
           SELECT 1 AS "done" FROM d`,
     );
