@@ -48,7 +48,18 @@ test('a turn that interrupts is 202 until the open one has ended, and one with a
   await api.call('POST', `/v1/runs/${runId}/finish`, { body: { epoch, outcome: { terminalStatus: 'cancelled' } } });
   expect(await post(`${sessionId}/turns`, 't', turn('interrupt'))).toMatchObject({ status: 201, body: { disposition: 'created' } });
   expect(await post(`${sessionId}/turns`, 't', turn('interrupt'))).toMatchObject({ status: 200, body: { disposition: 'replayed' } });
-  expect(await post(`${sessionId}/turns`, 't2', turn('enqueue'))).toMatchObject({ status: 400, body: { code: 'invalid_request' } });
+  expect(await post(`${sessionId}/turns`, 't2', turn('later'))).toMatchObject({ status: 400, body: { code: 'invalid_request' } });
+});
+
+test('a turn that waits in the queue is 202 with its place, its repeat 200', async () => {
+  const { sessionId } = await makeWorld(api);
+
+  const queued = await post(`${sessionId}/turns`, 'q', turn('enqueue'));
+  expect(queued).toMatchObject({ status: 202, body: { disposition: 'queued', operationId: 'q', state: 'pending', replayed: false } });
+  expect(await post(`${sessionId}/turns`, 'q', turn('enqueue'))).toMatchObject({
+    status: 200,
+    body: { disposition: 'queued', submissionId: queued.body.submissionId, place: queued.body.place, replayed: true },
+  });
 });
 
 test('a runner’s wait for commands ends with the next one, and with the run', async () => {

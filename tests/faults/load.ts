@@ -1,7 +1,7 @@
 import { setMaxListeners } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { isProblem } from '@runplane/client';
-import { newId, type AppendedEvents, type NewRunEvent, type RunEvent, type RunState } from '@runplane/contracts';
+import { newId, type AdmitTurn, type AppendedEvents, type NewRunEvent, type RunEvent, type RunState } from '@runplane/contracts';
 import { between, pick, seededRandom, type Random } from './random';
 import type { Stage } from './stage';
 
@@ -160,7 +160,7 @@ export class Load {
     this.told.commands.push({ runId, commandId: command.id });
   }
 
-  private async repeat(told: ToldTurn, turn: Parameters<Stage['client']['admitTurn']>[1]): Promise<void> {
+  private async repeat(told: ToldTurn, turn: AdmitTurn<'reject'>): Promise<void> {
     const again = await this.stage.client.admitTurn(told.sessionId, turn, { ...this.call, idempotencyKey: told.key });
     if (again.run.id !== told.runId || again.command.id !== told.commandId || !again.replayed)
       this.told.wrong.push(`the turn ${told.key} was run ${told.runId}, and is now ${again.disposition} as run ${again.run.id}`);

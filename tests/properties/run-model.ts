@@ -48,6 +48,8 @@ export class Model {
   readonly cancelled = new Set<string>();
   activeRun: ModelRun | undefined;
   activeTurn: ModelCommand | undefined;
+  /** Turns in the queue of the session. Nothing starts them here. */
+  queued = 0;
 
   constructor(db: Db) {
     this.db = db;
@@ -172,13 +174,17 @@ function admitTurn({ flag: requeues, command }: Choice, model: Model): Step {
         createRuns(model.db)
           .admitTurn({ tenantId, sessionId: SESSION, idempotencyKey: newKey(), turn })
           .then((admission) => {
-            if (admission.disposition !== 'interrupting') made = { runId: admission.run.id, commandId: admission.command.id };
+            if ('run' in admission) made = { runId: admission.run.id, commandId: admission.command.id };
           }),
       ),
     expect() {
       const active = model.activeRun;
-      if (active !== undefined && isHeld(active) && active.ended)
-        model.close(active, active.status === 'cancelling' ? 'cancelled' : 'failed');
+      const isStale = active !== undefined && isHeld(active) && active.ended;
+      if (busyPolicy === 'enqueue' && (model.queued > 0 || (active !== undefined && !isStale))) {
+        model.queued += 1;
+        return 'done';
+      }
+      if (isStale) model.close(active, active.status === 'cancelling' ? 'cancelled' : 'failed');
       else if (active !== undefined) {
         if (busyPolicy === 'reject') return 'session_busy';
         if (busyPolicy === 'steer') {

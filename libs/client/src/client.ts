@@ -211,7 +211,8 @@ export function createClient(options: ClientOptions) {
     /**
      * The key names the turn: the same key is the same turn, also for another process that takes over from a dead one. With the busy policy
      * `interrupt` the call is repeated until the open turn has ended and this one is admitted: up to `interruptMsMax`
-     * (StillInterrupting), the `signal`, or else the cancel's own deadline, behind which the server admits it.
+     * (StillInterrupting), the `signal`, or else the cancel's own deadline, behind which the server admits it. With `enqueue` the answer may be
+     * `queued`: the turn starts by itself, and a repeat tells how it stands.
      */
     async admitTurn<Policy extends BusyPolicy = 'reject'>(
       sessionId: string,

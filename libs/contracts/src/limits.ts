@@ -156,6 +156,8 @@ export const LEASELESS_TYPES_MAX = 50;
 export const OPEN_SUBMISSIONS_MAX = 1_000;
 /** Inputs that may wait in one session's inbox, which its snapshot has and each of them writes anew. */
 export const INBOX_ENTRIES_MAX = 1_000;
+/** A queued turn of a busy session is called when the open turn ends; this is how long it is left alone otherwise. */
+export const QUEUED_TURN_RECHECK_MS = 60_000;
 /** With the source beside it, and the names around them, it must fit into one event. */
 export const SUBMISSION_PAYLOAD_BYTES_MAX = EVENT_BYTES_MAX - 68 * 1024;
 export const SUBMISSION_ERROR_CODE_POINTS_MAX = 2_000;

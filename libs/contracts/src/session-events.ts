@@ -105,7 +105,7 @@ export const SESSION_EVENTS = {
     expected_revision: z.int().min(-1).nullish(),
   }),
   'submission/requeued': fields({ operation_id: identifier }),
-  'submission/completed': fields({ operation_id: identifier }),
+  'submission/completed': fields({ operation_id: identifier, run_id: identifier.nullish() }),
   'submission/failed': fields({ operation_id: identifier, error: text.nullish() }),
 
   'subagent/descriptor': anything,

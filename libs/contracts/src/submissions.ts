@@ -62,6 +62,7 @@ export const Submission = z
     createdAt: time,
     endedAt: time.nullable(),
     endedSequence: z.int().nullable(),
+    runId: z.string().nullable().meta({ description: 'The run that a turn became' }),
   })
   .meta({ id: 'Submission' });
 export type Submission = z.infer<typeof Submission>;

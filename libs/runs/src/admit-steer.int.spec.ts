@@ -1,8 +1,7 @@
 import { inTransaction } from '@runplane/database';
 import { useDatabase } from '@runplane/database/testing';
-import { getSession } from '@runplane/sessions';
+import { endSubmission, getSession, getSubmission } from '@runplane/sessions';
 import {
-  admitTurn,
   claimDispatchIntents,
   claimRun,
   createRuns,
@@ -325,10 +324,82 @@ describe('a turn in a busy session', () => {
     }
   });
 
-  test('is refused under a policy that there is not yet', async () => {
-    const turn = { ...newTurn(), busyPolicy: 'enqueue' as 'reject' };
-    await expect(inTransaction(t.db, (tx) => admitTurn(tx, { ...turnOf(newSession()), turn }))).rejects.toMatchObject({
-      code: 'invalid_request',
+  describe('that asks for a place in the queue', () => {
+    const enqueue = (call: ReturnType<typeof turnOf>) =>
+      runs().admitTurn({ ...call, turn: { ...call.turn, busyPolicy: 'enqueue' as const } });
+    const head = async (sessionId: string) => {
+      const { rows } = await t.db.pool.query(
+        `SELECT operation_id AS id, ready_at > runplane.app_now() + interval '1 second' AS "isHeldBack" FROM runplane.submission_heads WHERE session_id = $1`,
+        [sessionId],
+      );
+      return rows[0] as unknown;
+    };
+
+    test('waits behind the open one and those before it, in the order of their calls; a repeat is a repeat', async () => {
+      const sessionId = newSession();
+      const open = await aClaimedTurn(t.db, sessionId);
+
+      const first = await enqueue(turnOf(sessionId, 'one'));
+      const second = await enqueue(turnOf(sessionId, 'two'));
+      expect([first, second]).toMatchObject([
+        { disposition: 'queued', sessionId, operationId: 'one', state: 'pending', ahead: 0, replayed: false, lastError: null },
+        { disposition: 'queued', operationId: 'two', ahead: 1, replayed: false },
+      ]);
+      expect(await enqueue(turnOf(sessionId, 'two'))).toEqual({ ...second, replayed: true });
+      expect(await getSubmission(t.db, { tenantId, sessionId, operationId: 'one' })).toMatchObject({
+        kind: 'turn',
+        payload: { run: { projectId: 'p1' }, payload: { text: 'and now' }, dispatch: { kind: 'runner-job' } },
+        state: 'pending',
+        runId: null,
+      });
+      for (const policy of ['reject', 'enqueue'] as const) {
+        const other = turnOf(sessionId, 'one', 'other words');
+        await expect(runs().admitTurn({ ...other, turn: { ...other.turn, busyPolicy: policy } })).rejects.toMatchObject({
+          code: 'idempotency_conflict',
+          data: { resource: 'turn', id: (first as { submissionId: string }).submissionId },
+        });
+      }
+      await expect(runs().admitTurn(turnOf(sessionId, 'three'))).rejects.toMatchObject({ code: 'session_busy' });
+
+      expect(await head(sessionId)).toEqual({ id: 'one', isHeldBack: true });
+      await runs().finishRun({ ...keyOf(open), outcome: completed });
+      expect(await head(sessionId)).toEqual({ id: 'one', isHeldBack: false });
+      expect(await enqueue(turnOf(sessionId, 'three'))).toMatchObject({ disposition: 'queued', ahead: 2 }); // free, but others were first
+    });
+
+    test('is called by the end of the open turn alone too, starts at once in a free session, and takes a stale one over', async () => {
+      const sessionId = newSession();
+      const open = await aClaimedTurn(t.db, sessionId);
+      await enqueue(turnOf(sessionId));
+      await runs().finishCommand({ ...keyOf(open), commandId: open.command.id, outcome: completed });
+      expect(await head(sessionId)).toEqual({ id: 'new', isHeldBack: false });
+
+      expect(await enqueue(turnOf(newSession()))).toMatchObject({ disposition: 'created' });
+      const lost = await aClaimedTurn(t.db, newSession());
+      await endLease(t.db, lost.run.id);
+      expect(await enqueue(turnOf(lost.run.sessionId as string))).toMatchObject({ disposition: 'created' });
+    });
+
+    test('of twins of a key one is queued, and the other finds it; a failed one says why', async () => {
+      const sessionId = newSession();
+      await aClaimedTurn(t.db, sessionId);
+      const twins = await Promise.all(Array.from({ length: 6 }, () => enqueue(turnOf(sessionId))));
+      expect(new Set(twins.map((twin) => (twin as { submissionId: string }).submissionId)).size).toBe(1);
+      expect(twins.filter(({ replayed }) => !replayed)).toHaveLength(1);
+
+      await inTransaction(t.db, (tx) =>
+        endSubmission(tx, { tenantId, sessionId, operationId: 'new', end: { state: 'failed', error: 'session_boundary: no' } }),
+      );
+      expect(await enqueue(turnOf(sessionId))).toMatchObject({
+        state: 'failed',
+        lastError: 'session_boundary: no',
+        ahead: 0,
+        replayed: true,
+      });
+      const elsewhere = turnOf(sessionId, 'k2');
+      await expect(enqueue({ ...elsewhere, turn: { ...elsewhere.turn, run: newRun({ projectId: 'p2' }) } })).rejects.toMatchObject({
+        code: 'session_boundary',
+      });
     });
   });
 });

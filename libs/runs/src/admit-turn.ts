@@ -7,11 +7,21 @@ import {
   type AdmittedSteer,
   type AdmittedTurn,
   type BusyPolicy,
+  type JsonObject,
   type TenantSettings,
   type TurnAdmission,
 } from '@runplane/contracts';
 import { requireTenant, RestartTransaction, type Tx } from '@runplane/database';
-import { adoptBoundary, assertStorageFree, ensureSession, findSession, type SessionRow } from '@runplane/sessions';
+import {
+  adoptBoundary,
+  assertStorageFree,
+  enqueueTurn,
+  ensureSession,
+  findQueuedTurn,
+  findSession,
+  readQueuedTurn,
+  type SessionRow,
+} from '@runplane/sessions';
 import { assertStillActive, lockActiveTurn } from './active-turn';
 import { replaySteer } from './admit-steer';
 import { findCommandOfSessionByKey, type CommandRow } from './command.sql';
@@ -42,15 +52,19 @@ export interface AdmitTurnInput<Policy extends BusyPolicy> {
  * Returns   `created`; `replayed` (same key and content: the same run and command in their present state); `recovered` (the same, whose command had
  *           no intent: it has one now). Under `steer`: `steered`, the words became a steer of the open turn, and remain it when the call is
  *           repeated. Under `interrupt`: `interrupting`, the open turn's run is being cancelled; repeat the call with its key, nothing is
- *           stored for the turn that waits. It interrupts whatever turn is open when it is called, also one that came in between.
- * Locks     new key (session) → active run → its lease → its command → its intents → session; starts over when the active pair changed between the
- *           look and the lock.   Writes: sessions, runs, commands, intents, run_events, outbox.
- * Errors    SessionBusy (with holder and remaining lease), NoReceivableTurn (`steer`), SessionBoundary, StorageEvicting, IdempotencyConflict,
- *           IdempotencyKeyRequired, TenantNotFound, InvalidRequest.
+ *           stored for the turn that waits. It interrupts whatever turn is open when it is called, also one that came in between. Under `enqueue`:
+ *           `queued`, the turn is a submission of the kind `turn`, whose operation id is the key, behind everything that waits before the session; it
+ *           starts by itself (startQueuedTurnsOnce of libs/queue), and a repeat then answers with its run.
+ * Locks     new key (session) → active run → its lease → its command → its intents → session → with `enqueue`: session head → submission head; starts
+ *           over when the active pair changed between the look and the lock.   Writes: sessions, runs, commands, intents, run_events, outbox;
+ *           with `enqueue` session_events, submissions.
+ * Errors    SessionBusy (with holder and remaining lease), NoReceivableTurn (`steer`), SubmissionQueueFull (`enqueue`), SessionBoundary,
+ *           StorageEvicting, IdempotencyConflict, IdempotencyKeyRequired, TenantNotFound, InvalidRequest, PayloadTooLarge (`enqueue`: 956 KiB).
  * Emits     run-created, user_message, command-created; at a takeover, in the old run, session-turn-admission-stale-terminalized and its ending;
- *           under `steer` what admitSteer emits, under `interrupt` what cancelRun emits.
+ *           under `steer` what admitSteer emits, under `interrupt` what cancelRun emits; under
+ *           `enqueue` submission/accepted in the session's log.
  * Repeat    safe with the key.
- * Keeps     TURN-1, IDEM-1, END-1, LOG-2, FEED-1 (the session's feed number orders its runs).   Source: the original's admitSessionTurn.
+ * Keeps     TURN-1, IDEM-1, END-1, LOG-2, FIFO-1, FEED-1 (the session's feed number orders its runs).   Source: the original's admitSessionTurn.
  */
 export async function admitTurn<Policy extends BusyPolicy = 'reject'>(tx: Tx, input: AdmitTurnInput<Policy>): Promise<AdmissionOf<Policy>>;
 export async function admitTurn(
@@ -58,20 +72,33 @@ export async function admitTurn(
   { tenantId, sessionId, turn: input, idempotencyKey, requestedBy }: AdmitTurnInput<BusyPolicy>,
 ): Promise<TurnAdmission> {
   const turn = parseInput(AdmitTurn, input);
+  requireIdentifier(sessionId, 'the session id');
+  const run = parseNewRun({ ...turn.run, sessionRef: { ...turn.run.sessionRef, sessionId } });
+  const command = parseCommand(
+    { type: 'turn', payload: turn.payload, dispatch: turn.dispatch === undefined ? {} : turn.dispatch },
+    idempotencyKey,
+  );
   const wanted: WantedTurn = {
     tenantId,
-    sessionId: requireIdentifier(sessionId, 'the session id'),
-    run: parseNewRun({ ...turn.run, sessionRef: { ...turn.run.sessionRef, sessionId } }),
-    command: parseCommand(
-      { type: 'turn', payload: turn.payload, dispatch: turn.dispatch === undefined ? {} : turn.dispatch },
-      idempotencyKey,
-    ),
+    sessionId,
+    run,
+    command,
+    waiting: {
+      tenantId,
+      sessionId,
+      operationId: idempotencyKey,
+      get payload() {
+        return queuedPayload(run, command); // most turns never need it
+      },
+    },
     key: idempotencyKey,
     busyPolicy: turn.busyPolicy,
     requestedBy,
   };
   const known = await findTurnByKey(tx, wanted);
   if (known !== undefined) return replayTurn(tx, wanted, known);
+  const enqueues = wanted.busyPolicy === 'enqueue';
+  if (enqueues && (await findQueuedTurn(tx, wanted.waiting)).isKnown) return readQueuedTurn(tx, wanted.waiting, { replayed: true });
 
   const { settings } = await requireTenant(tx, tenantId);
   await ensureSession(tx, tenantId, { ...wanted.run.sessionRef, sessionId }, wanted.run);
@@ -80,8 +107,12 @@ export async function admitTurn(
   assertStillActive(session, active);
   // Under the session's lock no twin can be about to commit the key: what this look does not see does not exist.
   if ((await findTurnByKey(tx, wanted)) !== undefined) throw new RestartTransaction('a twin of this turn has just been admitted');
+  const queue = await findQueuedTurn(tx, wanted.waiting);
+  if (enqueues && queue.isKnown) return readQueuedTurn(tx, wanted.waiting, { replayed: true });
   await adoptBoundary(tx, session, wanted.run);
   assertStorageFree(session);
+  // Behind what waits already, whatever has become of the open turn.
+  if (enqueues && !queue.isQueueEmpty) return enqueueTurn(tx, wanted.waiting, active === undefined ? undefined : null);
   const settled = active === undefined ? undefined : await settleActiveTurn(tx, wanted, active, session, settings);
   return settled ?? admitNew(tx, wanted, session, settings);
 }
@@ -91,6 +122,17 @@ interface WantedTurn extends WantingTurn {
   readonly sessionId: string;
   readonly run: ReturnType<typeof parseNewRun>;
   readonly key: string;
+}
+
+/** The turn as a submission holds it: what was asked for, without what only the call says. */
+function queuedPayload({ sessionRef, ...run }: WantedTurn['run'], { payload, dispatch }: WantedTurn['command']): JsonObject {
+  const { sessionId: _, ...ref } = sessionRef ?? {};
+  const turn = {
+    run: { ...run, ...(Object.keys(ref).length === 0 ? {} : { sessionRef: ref }) },
+    payload,
+    dispatch: dispatch === null ? null : { kind: dispatch.kind, input: dispatch.input },
+  };
+  return JSON.parse(JSON.stringify(turn)) as JsonObject; // what is undefined is not said
 }
 
 const findTurnByKey = (tx: Tx, { tenantId, sessionId, key }: WantedTurn): Promise<CommandRow | undefined> =>

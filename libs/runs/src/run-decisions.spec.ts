@@ -290,6 +290,7 @@ describe('a turn that finds its session with an open one', () => {
     expect(decideBusy('reject', facts, lease, 'dispatched', null)).toEqual(busy);
     expect(decideBusy('interrupt', facts, lease, 'dispatched', null)).toEqual({ kind: interrupt });
     expect(decideBusy('steer', facts, lease, 'dispatched', null)).toEqual({ kind: 'steer' });
+    expect(decideBusy('enqueue', facts, lease, 'dispatched', null)).toEqual({ ...busy, kind: 'enqueue' });
   });
 
   test.each(BUSY_POLICIES)('takes a stale one over, also under the policy %s', (policy) => {

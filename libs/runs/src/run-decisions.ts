@@ -151,6 +151,8 @@ export type BusyDecision =
   /** Nobody works on the open turn: it ends, and the new one is admitted. */
   | { kind: 'take-over'; why: Extract<Staleness, { kind: 'stale' }>['why'] }
   | { kind: 'busy'; staleInMs: number | null }
+  /** Wait behind it. */
+  | { kind: 'enqueue'; staleInMs: number | null }
   /** Ask for the cancel of its run, or find it asked for. */
   | { kind: 'interrupt' }
   /** The time of a requested cancel is over: cut the holder off now, the sweeper may come later. */
@@ -170,6 +172,8 @@ export function decideBusy(
   switch (policy) {
     case 'reject':
       return { kind: 'busy', staleInMs: staleness.staleInMs };
+    case 'enqueue':
+      return { kind: 'enqueue', staleInMs: staleness.staleInMs };
     case 'interrupt':
       return { kind: isCancelOverdue(run) ? 'end-cancel' : 'interrupt' };
     case 'steer':

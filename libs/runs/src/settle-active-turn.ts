@@ -5,10 +5,11 @@ import {
   type AdmittedSteer,
   type BusyPolicy,
   type InterruptingTurn,
+  type QueuedTurn,
   type TenantSettings,
 } from '@runplane/contracts';
 import type { Tx } from '@runplane/database';
-import { writeTurnEnded, type SessionRow } from '@runplane/sessions';
+import { enqueueTurn, writeTurnEnded, type SessionRow, type WaitingTurn } from '@runplane/sessions';
 import type { ActiveTurn } from './active-turn';
 import { steerTurn } from './admit-steer';
 import { cancelLockedRun, endCancelledRun } from './cancel-run';
@@ -23,11 +24,13 @@ export interface WantingTurn {
   readonly busyPolicy: BusyPolicy;
   readonly command: WantedCommand;
   readonly requestedBy: string | undefined;
+  /** As it would wait in the session's queue. */
+  readonly waiting: WaitingTurn;
 }
 
 /**
- * What the policy says to the turn that the session has: a steer of it, or the cancel of its run, is the answer to the call; undefined where
- * it has ended and the session is free. Errors: SessionBusy, NoReceivableTurn.
+ * What the policy says to the turn that the session has: a steer of it, the cancel of its run, or a place behind it is the answer to the call; undefined
+ * where it has ended and the session is free. Errors: SessionBusy, NoReceivableTurn.
  */
 export async function settleActiveTurn(
   tx: Tx,
@@ -35,7 +38,7 @@ export async function settleActiveTurn(
   active: ActiveTurn,
   session: SessionRow,
   { claimDeadlineMs }: TenantSettings,
-): Promise<AdmittedSteer | InterruptingTurn | undefined> {
+): Promise<AdmittedSteer | InterruptingTurn | QueuedTurn | undefined> {
   const { run, lease, command, intentState } = active;
   const { tenantId, sessionId } = session;
   if (isFinalRun(run.status) || isFinalCommand(command.state)) {
@@ -59,6 +62,8 @@ export async function settleActiveTurn(
         leaseRemainingMs: lease?.expiresInMs ?? null,
         staleInMs: decision.staleInMs,
       });
+    case 'enqueue':
+      return enqueueTurn(tx, wanted.waiting, decision.staleInMs);
     case 'steer':
       return steerTurn(tx, active, session, wanted.command);
     case 'end-cancel':

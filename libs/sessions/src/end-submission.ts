@@ -19,6 +19,8 @@ import { toSubmission } from './submission-shapes';
 export interface EndSubmissionInput extends SessionKey {
   readonly operationId: string;
   readonly end: EndSubmission;
+  /** The run that a completed turn became. */
+  readonly runId?: string | undefined;
 }
 
 /**
@@ -33,7 +35,10 @@ export interface EndSubmissionInput extends SessionKey {
  * Repeat    safe.   Keeps: OWN-1 to OWN-3, FIFO-1, LOG-2.
  * Source    the original's terminal events, which checked neither claim nor state.
  */
-export async function endSubmission(tx: Tx, { tenantId, sessionId, operationId, end }: EndSubmissionInput): Promise<EndedSubmission> {
+export async function endSubmission(
+  tx: Tx,
+  { tenantId, sessionId, operationId, end, runId }: EndSubmissionInput,
+): Promise<EndedSubmission> {
   const key = { tenantId, sessionId };
   const { state, error, claimEpoch } = parseInput(EndSubmission, end);
   assertOpen(await requireLockedHead(tx, key));
@@ -44,8 +49,12 @@ export async function endSubmission(tx: Tx, { tenantId, sessionId, operationId, 
   if (decision.kind === 'closed') throw submissionClosed(sessionId, submission);
   if (decision.kind === 'claim-lost') throw claimLost(key, { operationId, epoch: decision.epoch, currentEpoch: decision.currentEpoch });
   if (decision.kind === 'keep') return { submission: toSubmission(submission), changed: false };
-  const reason = state === 'failed' && error != null ? { error: freeText(error, SUBMISSION_ERROR_CODE_POINTS_MAX) } : {};
-  await appendAsServer(tx, key, { events: [{ type: `submission/${state}`, data: { operation_id: operationId, ...reason } }] });
+  const data = {
+    operation_id: operationId,
+    ...(state === 'failed' && error != null ? { error: freeText(error, SUBMISSION_ERROR_CODE_POINTS_MAX) } : {}),
+    ...(state === 'completed' && runId !== undefined ? { run_id: runId } : {}),
+  };
+  await appendAsServer(tx, key, { events: [{ type: `submission/${state}`, data }] });
   const ended = await findSubmission(tx, key, operationId);
   if (ended === undefined) throw submissionNotFound(sessionId, operationId);
   return { submission: toSubmission(ended), changed: true };

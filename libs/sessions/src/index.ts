@@ -32,6 +32,8 @@ export {
   waitForInput,
   type ListPending,
 } from './read-requests';
+export { enqueueTurn, findQueuedTurn, readQueuedTurn, type WaitingTurn } from './queued-turns';
+export { callQueuedTurn, holdBackQueuedTurn, TURN_CALLED } from './queued-turn.sql';
 export {
   countUnfinishedSubmissions,
   getSubmission,

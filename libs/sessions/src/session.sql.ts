@@ -1,9 +1,10 @@
 import { randomUUID } from 'node:crypto';
-import { SESSION_STATES, STORAGE_KINDS, type JsonObject, type Partition } from '@runplane/contracts';
+import { QUEUED_TURN_KIND, SESSION_STATES, STORAGE_KINDS, type JsonObject, type Partition } from '@runplane/contracts';
 import { column, inLockOrder, insertedRow, maybeRow, newKeyOf, rows, sql, takingLock, type SqlExecutor, type Tx } from '@runplane/database';
 import { feedTx } from '@runplane/outbox';
 import { z } from 'zod';
 import { VIEWS_VERSION } from './projections';
+import { callQueuedTurn } from './queued-turn.sql';
 import { headOfNewSession } from './session-head.sql';
 
 const done = z.object({ done: column.int });
@@ -271,9 +272,11 @@ export async function writeFeedNumber(tx: Tx, { tenantId, sessionId }: SessionKe
   );
 }
 
+const EndedTurn = z.object({ turnWaits: column.bool });
+
 /**
- * Frees the session when it still belongs to this run (and command, when one is named): ending an old run must not make the session look
- * free while another turn runs. False when it belongs to another.
+ * Frees the locked session when it still belongs to this run (and command, when one is named): ending an old run must not make the session look
+ * free while another turn runs. False when it belongs to another. A turn at the head of its queue is called: session head → submission head.
  */
 export async function writeTurnEnded(
   tx: Tx,
@@ -286,17 +289,20 @@ export async function writeTurnEnded(
     failureKind,
   }: SessionKey & { runId: string; commandId: string | null; terminalStatus: string; failureKind: string | null },
 ): Promise<boolean> {
-  const freed = await rows(
+  const [ended] = await rows(
     tx,
-    done,
+    EndedTurn,
     sql`UPDATE runplane.sessions SET execution_state = 'terminal', active_run_id = NULL, active_command_id = NULL,
           last_run_id = ${runId}::text, last_command_id = coalesce(${commandId}::text, last_command_id),
           terminal_status = ${terminalStatus}::text, failure_kind = ${failureKind}::text, ${moveVersion}, ${touch(tx)}
         WHERE tenant_id = ${tenantId}::text AND session_id = ${sessionId}::text AND active_run_id = ${runId}::text
           AND (${commandId}::text IS NULL OR active_command_id = ${commandId}::text)
-        RETURNING 1 AS "done"`,
+        RETURNING EXISTS (
+          SELECT FROM runplane.submission_heads h WHERE h.tenant_id = ${tenantId}::text AND h.session_id = ${sessionId}::text AND h.kind = ${QUEUED_TURN_KIND}::text
+        ) AS "turnWaits"`,
   );
-  return freed.length === 1;
+  if (ended?.turnWaits === true) await callQueuedTurn(tx, { tenantId, sessionId });
+  return ended !== undefined;
 }
 
 /** Writes what a finished turn learned of the backend's thread; only while no other open run owns the session. */

@@ -29,6 +29,7 @@ const SubmissionRow = z.object({
   createdAt: column.time,
   endedAt: column.time.nullable(),
   endedSequence: column.int8.nullable(),
+  runId: column.text.nullable(),
 });
 export type SubmissionRow = z.infer<typeof SubmissionRow>;
 
@@ -39,10 +40,12 @@ const COLUMNS = sql`
   (SELECT store_id FROM runplane.store) AS "storeId", s.place::text AS "place", s.attempts + coalesce(h.attempts, 0) AS "attempts",
   coalesce(h.last_error, s.last_error) AS "lastError", h.owner AS "owner", h.epoch AS "epoch",
   runplane.ms_until(h.expires_at, runplane.app_now()) AS "claimInMs", runplane.wire_time(s.created_at) AS "createdAt",
-  runplane.wire_time(s.ended_at) AS "endedAt", s.ended_sequence::text AS "endedSequence"`;
+  runplane.wire_time(s.ended_at) AS "endedAt", s.ended_sequence::text AS "endedSequence",
+  x.data->>'run_id' AS "runId"`;
 
 const JOINED = sql`LEFT JOIN runplane.submission_heads h ON h.tenant_id = s.tenant_id AND h.session_id = s.session_id AND h.operation_id = s.operation_id
-  LEFT JOIN runplane.session_events e ON e.tenant_id = s.tenant_id AND e.session_id = s.session_id AND e.sequence = s.accepted_sequence`;
+  LEFT JOIN runplane.session_events e ON e.tenant_id = s.tenant_id AND e.session_id = s.session_id AND e.sequence = s.accepted_sequence
+  LEFT JOIN runplane.session_events x ON x.tenant_id = s.tenant_id AND x.session_id = s.session_id AND x.sequence = s.ended_sequence`;
 
 /** One submission of a session that is there, without a lock; undefined when the session, or the submission in it, is not there. */
 export function findSubmission(

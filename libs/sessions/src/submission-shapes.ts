@@ -34,5 +34,6 @@ export function toSubmission(row: SubmissionRow): Submission {
     createdAt: row.createdAt,
     endedAt: row.endedAt,
     endedSequence: row.endedSequence,
+    runId: row.runId,
   };
 }
