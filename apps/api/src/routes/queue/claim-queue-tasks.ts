@@ -1,6 +1,7 @@
 import { ClaimedQueueTasks, ClaimQueueTasksBody } from '@runplane/contracts';
-import { waitForQueueTasks } from '@runplane/queue';
+import { claimQueueTasks, settleQueueTasks, waitForQueueTasks } from '@runplane/queue';
 import type { Route } from '..';
+import { sendClaims } from '../../http/claims';
 
 export const claimQueueTasksRoute: Route = (app, { db, waiters }) => {
   app.route({
@@ -16,10 +17,20 @@ export const claimQueueTasksRoute: Route = (app, { db, waiters }) => {
       body: ClaimQueueTasksBody,
       response: { 200: ClaimedQueueTasks },
     },
-    handler: (request, reply) => {
+    handler: async (request, reply) => {
       const { waitSeconds, ...claim } = request.body;
-      const wanted = { tenantId: request.credential.tenantId, ...claim, waitMs: waitSeconds * 1000 };
-      return waiters.poll(reply, wanted.waitMs, async (signal) => ({ tasks: await waitForQueueTasks(db, { ...wanted, signal }) }));
+      const { tenantId } = request.credential;
+      const wanted = { tenantId, ...claim };
+      const waitMs = waitSeconds * 1000;
+      const tasks =
+        waitMs === 0
+          ? await claimQueueTasks(db, wanted)
+          : await waiters.poll(reply, waitMs, (signal) => waitForQueueTasks(db, { ...wanted, waitMs, signal }));
+      return sendClaims(reply, tasks, {
+        answer: { tasks },
+        giveBack: (claimed) =>
+          settleQueueTasks(db, { tenantId, settlements: claimed.map(({ taskId, epoch }) => ({ taskId, epoch, outcome: 'released' })) }),
+      });
     },
   });
 };
