@@ -3,6 +3,7 @@ import { makeWorld, type World } from '../support/route-samples';
 import { startServed } from '../support/served';
 import { parseFrames, RawClient, type SseFrame } from '../support/sse-client';
 import { useApi } from '../support/test-api';
+import { until } from '../support/until';
 
 const api = useApi();
 const children: ChildProcess[] = [];
@@ -22,7 +23,7 @@ describe('a process that is told to stop', () => {
     const silent = new RawClient(first.address, '/healthz', {});
     for (const client of [...streams, silent]) await client.until(({ bytes }) => bytes > 0, 'an answer');
     const poll = fetch(`${first.address}${url}/result?wait=30`, { headers: { authorization } });
-    await new Promise((resolve) => setTimeout(resolve, 200));
+    await until('all of them wait', async () => /^runplane_waiters 21$/m.test(await (await fetch(`${first.address}/metrics`)).text()));
 
     const start0 = Date.now();
     first.child.kill('SIGTERM');
@@ -31,7 +32,7 @@ describe('a process that is told to stop', () => {
     const code = await first.exit;
 
     expect([code, first.output()]).toEqual([0, expect.any(String)]);
-    expect(Date.now() - start0).toBeLessThan(6_000);
+    expect(Date.now() - start0).toBeLessThan(15_000); // the poll alone would wait for thirty
     expect((await poll).status).toBe(200);
     const seen: SseFrame[][] = [];
     for (const client of streams) {

@@ -49,6 +49,9 @@ async function deliver(after: string, append: () => Promise<unknown>): Promise<{
   return { texts: events.map(({ data }) => data['text']), ms: performance.now() - appendedAt };
 }
 
+/** A reader that waited for the burnt positions would wait for ever: far below the time of a test, far above a slow machine's. */
+const DELIVERY_MS = 10_000;
+
 test('fifty appends that are rolled back delay nobody who comes after them', async () => {
   const { run, epoch } = await aClaimedRun(db);
   const key = { tenantId: TENANT, runId: run.id, epoch };
@@ -64,7 +67,7 @@ test('fifty appends that are rolled back delay nobody who comes after them', asy
   const { texts, ms } = await deliver(cursor, () => appendRunEvents(db, { ...key, events: [message('after the gap')] }));
 
   expect(texts).toEqual(['after the gap']);
-  expect(ms).toBeLessThan(1_000);
+  expect(ms).toBeLessThan(DELIVERY_MS);
   expect((await nextPosition()) - before).toBeGreaterThan(50);
 });
 
@@ -98,7 +101,7 @@ test('a crash of the server under load skips positions and loses no event: a rea
   expect(events.map(({ data }) => data['text'])).toEqual(wanted);
   expect(events.map(({ sequence }) => sequence)).toEqual(wanted.map((_, i) => again.lastSeq - wanted.length + 1 + i));
   expect(texts).toEqual(['after the crash']);
-  expect(ms).toBeLessThan(1_000);
+  expect(ms).toBeLessThan(DELIVERY_MS);
   await assertInvariants(db.pool);
 });
 

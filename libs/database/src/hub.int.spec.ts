@@ -3,12 +3,12 @@ import { openDb, type Db, type DbOptions } from './db';
 import type { Stream, StreamProbe } from './hub';
 import { sql } from './sql';
 import { readStore } from './store';
-import { type TcpProxy, startTcpProxy, useDatabase } from './testing';
+import { type TcpProxy, eventually, startTcpProxy, useDatabase } from './testing';
 
 const database = useDatabase();
 
 /** Far above every delay of the hub, far below a test's time: an answer before it came from what the test is about. */
-const PATIENCE = { timeoutMs: 8_000 };
+const PATIENCE = { timeoutMs: 15_000 };
 /** A safety poll that never comes, where a test is about hints. */
 const NEVER_MS = 3_600_000;
 
@@ -39,14 +39,6 @@ async function listeners(applicationName: string): Promise<number> {
   return rows[0].n;
 }
 
-async function eventually(condition: () => boolean | Promise<boolean>): Promise<void> {
-  const late = Date.now() + 8_000;
-  while (!(await condition())) {
-    if (Date.now() > late) throw new Error(`did not come true: ${condition.toString()}`);
-    await delay(10);
-  }
-}
-
 beforeAll(() => database.db.pool.query('CREATE TABLE public.things (id text PRIMARY KEY, version bigint NOT NULL DEFAULT 1)'));
 afterEach(() => Promise.all(opened.splice(0).map((db) => db.close())));
 
@@ -64,11 +56,9 @@ describe('a hint', () => {
     const [meant, other] = [there.hub.subscribe('session:t/会话 1'), there.hub.subscribe('session:t/会话 2')];
     const wait = meant.next(PATIENCE);
 
-    const began = performance.now();
     database.db.changed(['session:t/会话 1']);
 
     expect(await wait).toBe('changed');
-    expect(performance.now() - began).toBeLessThan(1_000);
     expect(await other.next({ timeoutMs: 0 })).toBe('timeout');
   });
 
@@ -268,7 +258,7 @@ describe('the listener', () => {
       const began = performance.now();
       await there.close();
       expect(await wait).toBe('closed');
-      expect(performance.now() - began).toBeLessThan(2_000);
+      expect(performance.now() - began).toBeLessThan(10_000);
     });
   });
 

@@ -63,7 +63,7 @@ class Stage {
 
 async function until(isSo: () => boolean | Promise<boolean>): Promise<void> {
   for (let tries = 0; !(await isSo()); tries += 1) {
-    if (tries > 500) throw new Error('it did not happen');
+    if (tries > 1_500) throw new Error('it did not happen');
     await sleep(10);
   }
 }
@@ -190,7 +190,13 @@ describe('output', () => {
   });
 
   it('comes in whole lines, an unfinished line after a moment', async () => {
-    const { stage, end } = run('printf "one\\ntwo"; sleep 0.3; printf " more\\n"; sleep 0.3; printf end');
+    const { stage, end } = run(
+      'go() { while [ ! -e $1 ]; do sleep 0.02; done; }; printf "one\\ntwo"; go 1; printf " more\\n"; go 2; printf end',
+    );
+    await stage.see('stdout', /two$/);
+    await writeFile(path.join(root, 'work', '1'), '');
+    await stage.see('stdout', /more\n$/);
+    await writeFile(path.join(root, 'work', '2'), '');
     await end;
 
     expect(stage.outputs('stdout').map(({ text }) => text)).toEqual(['one\n', 'two', ' more\n', 'end']);
@@ -231,7 +237,7 @@ describe('the end of a program', () => {
   });
 
   it('does not wait for a stranger that keeps its output open', async () => {
-    const { stage, end } = run("setsid sh -c 'echo $$; exec sleep 30' & sleep 0.3");
+    const { stage, end } = run("setsid sh -c 'echo $$; touch said; exec sleep 30' & while [ ! -e said ]; do sleep 0.02; done");
 
     expect(await end).toEqual({ terminalStatus: 'completed' });
     const stranger = Number(stage.text('stdout'));

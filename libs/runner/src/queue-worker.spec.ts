@@ -1,6 +1,6 @@
 import { ConnectionFailed } from '@runplane/client';
 import type { ClaimedQueueTask, ClaimVerdict } from '@runplane/contracts';
-import { setImmediate as turn } from 'node:timers/promises';
+import timers, { setImmediate as turn } from 'node:timers/promises';
 import { runQueueWorker, TaskLost, WorkerStopping, type QueueWorkerOptions } from './queue-worker';
 
 /** A queue as far as one worker sees it. */
@@ -178,11 +178,15 @@ test('a server that is away for a while costs no task: claims, renewals and resu
     faults.set(what, left - 1);
     if (left > 0) throw new ConnectionFailed('away', { cause: new Error('ECONNREFUSED') });
   };
-  const running = start(() => until(() => queue.renewals > 0), { leaseMs: 60, onError: (_error, what) => errors.push(what) });
+  // Pauses are short, and the lease is not: no stall of the machine ends it.
+  const { setTimeout: sleep } = timers;
+  const pauses = jest.spyOn(timers, 'setTimeout').mockImplementation((ms, ...rest) => sleep(Math.min(ms ?? 0, 10), ...rest));
+  const running = start(() => until(() => queue.renewals > 0), { onError: (_error, what) => errors.push(what) });
 
   await until(() => queue.settled.length === 1);
   stop.abort();
 
   expect(await running).toMatchObject({ completed: 1, lost: 0 });
+  pauses.mockRestore();
   expect(errors.sort()).toEqual(['claim', 'renew', 'renew', 'settle']);
 });

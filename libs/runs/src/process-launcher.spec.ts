@@ -71,7 +71,7 @@ async function launch(change: Partial<LaunchRequest> = {}, by = launcher()): Pro
 }
 
 async function eventually<T>(look: () => Promise<T | undefined>): Promise<T> {
-  for (let tries = 0; tries < 200; tries += 1) {
+  for (let tries = 0; tries < 600; tries += 1) {
     const seen = await look().catch(() => undefined);
     if (seen !== undefined) return seen;
     await sleep(25);

@@ -1,5 +1,6 @@
 import { inTransaction } from '@runplane/database';
-import { useDatabase } from '@runplane/database/testing';
+import { eventually, useDatabase } from '@runplane/database/testing';
+import timers from 'node:timers/promises';
 import { listEndedReservations, type Reservation } from './reservation.sql';
 import { confirmReservation, pruneReservationsOnce, releaseReservation, renewReservation, reserve } from './reservations';
 import { createRuns } from './runs';
@@ -85,26 +86,34 @@ const held = ({ key, slot, owner, epoch }: { key: string; slot: number; owner: s
 describe('making a runner in a place', () => {
   test('holds no connection, keeps the place while it takes longer than the lease, and confirms with what it settles', async () => {
     const key = 'slow';
+    const realSleep = timers.setTimeout;
+    const soon = jest.spyOn(timers, 'setTimeout').mockImplementation((ms, ...rest) => realSleep(ms === 10_000 ? 20 : ms, ...rest)); // renewals
+    const endsAt = async () =>
+      Number(
+        (await t.db.pool.query('SELECT extract(epoch FROM expires_at) AS at FROM runplane.reservations WHERE key::json ->> 1 = $1', [key]))
+          .rows[0].at,
+      );
     const made = await withRunnerSlot(
       t.db,
       {
         key,
-        leaseMs: 1_000,
+        leaseMs: 30_000,
         settle: async (tx, value) => {
           expect(value).toBe('runner');
           await expect(reserveRunnerSlot(tx, { key, owner: 'rival' })).rejects.toMatchObject({ code: 'capacity_reached' });
         },
       },
-      async ({ slot, signal }) => {
-        const until = performance.now() + slot.remainingMs + 300;
-        while (performance.now() < until) {
+      async ({ signal }) => {
+        for (let renewals = 1, seen = await endsAt(); renewals <= 3; renewals += 1) {
+          await eventually(async () => (await endsAt()) > seen);
+          seen = await endsAt();
           expect(t.db.pool.totalCount - t.db.pool.idleCount).toBeLessThanOrEqual(1);
-          await new Promise((resolve) => setTimeout(resolve, 50));
         }
         expect(signal.aborted).toBe(false);
         return 'runner';
       },
     );
+    soon.mockRestore();
     expect(made).toBe('runner');
     expect(await rowsOf(key)).toEqual([{ slot: 1, owner: null }]);
   });

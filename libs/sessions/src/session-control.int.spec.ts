@@ -405,7 +405,7 @@ describe('the storage of a session', () => {
 
 /** The horizon is one for the whole server: a transaction of another spec file may hold it back for a moment. */
 async function waitFor<T>(ask: () => Promise<T>, isThere: (answer: T) => boolean): Promise<T> {
-  for (const late = Date.now() + 5_000; ;) {
+  for (const late = Date.now() + 15_000; ;) {
     const answer = await ask();
     if (isThere(answer) || Date.now() > late) return answer;
   }

@@ -26,7 +26,7 @@ export async function assertInvariants(on: RawQueries): Promise<void> {
 }
 
 /** Nobody holds a transaction open or waits for a lock. What is just ending gets a moment for it. */
-export async function assertNothingOpen(on: RawQueries, patienceMs = 2_000): Promise<void> {
+export async function assertNothingOpen(on: RawQueries, patienceMs = 10_000): Promise<void> {
   const late = Date.now() + patienceMs;
   for (;;) {
     const { rows } = await on.query(
