@@ -545,6 +545,18 @@ const PLANTS: readonly Plant[] = [
     plant: query(`UPDATE runplane.submissions SET state = 'failed' WHERE session_id = 's-queue' AND operation_id = 'op-0'`),
   },
   {
+    invariant: 'FIFO-1',
+    says: /submission op-0 of session s-queue stands at 7, where the log tells nothing/,
+    plant: query(`UPDATE runplane.submissions SET place = 7 WHERE session_id = 's-queue' AND operation_id = 'op-0'`),
+  },
+  {
+    invariant: 'OWN-1',
+    says: /submission op-1 of session s-queue is claimed under epoch \d+ after 1 attempts, and may be claimed before the claim ends/,
+    plant: query(
+      `UPDATE runplane.submission_heads SET state = 'claimed', owner = 'w', attempts = 1, expires_at = now() + interval '1 minute' WHERE session_id = 's-queue'`,
+    ),
+  },
+  {
     invariant: 'VIEW-1',
     says: /session s-queue counts 7 unfinished submissions, 1 of them turns; it has 1, 1/,
     plant: query(`UPDATE runplane.session_heads SET open_submissions = 7 WHERE session_id = 's-queue'`),
@@ -558,8 +570,8 @@ const PLANTS: readonly Plant[] = [
     invariant: 'END-1',
     says: /session s-deleted was erased, and there is a head/,
     plant:
-      query(`INSERT INTO runplane.session_tombstones (tenant_id, session_id, incarnation, last_sequence, lease_epoch, copied_through, last_tx, deleted_at)
-      SELECT tenant_id, session_id, incarnation, last_sequence, lease_epoch, -1, last_tx, deleted_at FROM runplane.session_heads WHERE session_id = 's-deleted'`),
+      query(`INSERT INTO runplane.session_tombstones (tenant_id, session_id, incarnation, last_sequence, lease_epoch, claim_epoch, copied_through, last_tx, deleted_at)
+      SELECT tenant_id, session_id, incarnation, last_sequence, lease_epoch, claim_epoch, -1, last_tx, deleted_at FROM runplane.session_heads WHERE session_id = 's-deleted'`),
   },
   {
     invariant: 'OWN-1',

@@ -368,7 +368,20 @@ JOIN runplane.session_heads l ON l.tenant_id = s.tenant_id AND l.session_id = s.
 LEFT JOIN runplane.session_events a ON a.tenant_id = s.tenant_id AND a.session_id = s.session_id AND a.sequence = s.accepted_sequence
 LEFT JOIN runplane.session_events e ON e.tenant_id = s.tenant_id AND e.session_id = s.session_id AND e.sequence = s.ended_sequence
 WHERE s.from_event AND (a.type IS DISTINCT FROM 'submission/accepted' OR e.type IS DISTINCT FROM CASE WHEN s.state <> 'pending' THEN 'submission/' || s.state END)
-  OR NOT s.from_event AND s.place >= 0
+  OR NOT s.from_event AND s.accepted_sequence >= 0
+UNION ALL
+SELECT 'FIFO-1', 'submission ' || s.operation_id || ' of session ' || s.session_id || ' stands at ' || s.place || ', where the log tells ' || coalesce(p.type || ' of ' || coalesce(p.data ->> 'operation_id', 'none'), 'nothing')
+FROM runplane.submissions s
+JOIN runplane.session_heads l ON l.tenant_id = s.tenant_id AND l.session_id = s.session_id AND l.deleted_at IS NULL
+LEFT JOIN runplane.session_events p ON p.tenant_id = s.tenant_id AND p.session_id = s.session_id AND p.sequence = s.place
+WHERE s.place <> s.accepted_sequence
+  AND (s.place < s.accepted_sequence OR p.type IS DISTINCT FROM 'submission/requeued' OR coalesce(p.data ->> 'operation_id', p.data ->> 'operationId') IS DISTINCT FROM s.operation_id)
+UNION ALL
+SELECT 'OWN-1', 'submission ' || h.operation_id || ' of session ' || h.session_id || ' is ' || h.state || ' under epoch ' || h.epoch || ' after ' || h.attempts || ' attempts'
+  || CASE WHEN h.ready_at < h.expires_at THEN ', and may be claimed before the claim ends' ELSE '' END
+FROM runplane.submission_heads h
+JOIN runplane.session_heads l ON l.tenant_id = h.tenant_id AND l.session_id = h.session_id
+WHERE h.ready_at < h.expires_at OR h.attempts NOT BETWEEN (h.state = 'claimed')::int AND 10 OR h.epoch <= l.claim_epoch
 UNION ALL
 SELECT 'VIEW-1', 'session ' || l.session_id || ' counts ' || l.open_submissions || ' unfinished submissions, ' || l.open_turn_submissions || ' of them turns; it has '
   || count(s.operation_id) || ', ' || count(s.operation_id) FILTER (WHERE s.kind IN ('turn', 'user-input'))

@@ -30,6 +30,7 @@ export * from './session-resources';
 export * from './session-view-resources';
 export * from './states';
 export * from './store-status';
+export * from './submission-claims';
 export * from './submissions';
 export * from './tenant-settings';
 export * from './text';

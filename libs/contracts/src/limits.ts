@@ -161,6 +161,16 @@ export const QUEUED_TURN_RECHECK_MS = 60_000;
 /** With the source beside it, and the names around them, it must fit into one event. */
 export const SUBMISSION_PAYLOAD_BYTES_MAX = EVENT_BYTES_MAX - 68 * 1024;
 export const SUBMISSION_ERROR_CODE_POINTS_MAX = 2_000;
+/** Claims of one submission, after which it fails; indexes of the claims say so too. A re-queue gives it as many again. */
+export const SUBMISSION_ATTEMPTS_MAX = 10;
+/** Pause after a try that failed: doubling from the first to the second. */
+export const SUBMISSION_BACKOFF_MS_MIN = 1_000;
+export const SUBMISSION_BACKOFF_MS_MAX = 300_000;
+/** Submissions that one call claims, renews or ends. */
+export const SUBMISSION_BATCH_ROWS_MAX = 100;
+/** Due heads that a claim looks at for sessions whose lease is free; those of the others are passed over for so long. */
+export const SUBMISSION_LOOK_HEADS_MAX = 200;
+export const SUBMISSION_PASSED_OVER_MS = 1_000;
 /** Submissions of an older store that one call brings. */
 export const IMPORTED_SUBMISSIONS_MAX = 500;
 /** Tasks that one call makes, claims, renews or ends. */

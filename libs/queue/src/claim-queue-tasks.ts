@@ -4,6 +4,7 @@ import { claimOfLane, claimOfQueue, type ClaimScope, type TaskClaim } from './cl
 import { readyDueTasksOnce } from './ready-due-tasks';
 import { settleQueueTasks } from './settle-queue-tasks';
 import { allQueuesStream, queueStream } from './streams';
+import { waitForClaims } from './wait-for-claims';
 
 export interface ClaimTasksInput extends ClaimQueueTasks {
   /** Absent: tasks of all tenants, in turn. Only for the operator's own workers; no credential of a tenant leads here. */
@@ -48,43 +49,20 @@ function claimOnce(
   return claimOfQueue(on, { ...claim, scope, lane });
 }
 
-/** How long a waiting claimer relies on hints alone. */
-const SAFETY_POLL_MS = 1_000;
-
 /**
  * Claims as soon as there is something, at the latest when the time is over: woken by whoever adds a task or gives one back, and by its own poll each
  * second. Holds no connection while it waits.
  */
-export async function waitForQueueTasks(
+export function waitForQueueTasks(
   db: Db,
   { waitMs, signal, ...input }: ClaimTasksInput & { waitMs: number; signal?: AbortSignal | undefined },
 ): Promise<ClaimedQueueTask[]> {
-  const deadline = performance.now() + waitMs;
-  const stream = input.tenantId === undefined ? allQueuesStream(input.queue) : queueStream(input.tenantId, input.queue);
-  const subscription = db.hub.subscribe(stream);
-  try {
-    for (;;) {
-      const claimed = await claimQueueTasks(db, input);
-      if (signal?.aborted === true && claimed.length > 0) {
-        await giveBack(db, claimed); // whoever waited has gone: nobody would work on them until their leases end
-        return [];
-      }
-      const leftMs = deadline - performance.now();
-      if (claimed.length > 0 || leftMs <= 0) return claimed;
-      const woken = await subscription.next({ timeoutMs: Math.min(SAFETY_POLL_MS, Math.ceil(leftMs)), signal });
-      if (woken === 'closed' || woken === 'aborted') return [];
-    }
-  } finally {
-    subscription.close();
-  }
-}
-
-async function giveBack(db: Db, claimed: readonly ClaimedQueueTask[]): Promise<void> {
-  for (const tenantId of new Set(claimed.map((task) => task.tenantId))) {
-    const own = claimed.filter((task) => task.tenantId === tenantId);
-    await settleQueueTasks(db, {
-      tenantId,
-      settlements: own.map(({ taskId, epoch }) => ({ taskId, epoch, outcome: 'released' as const })),
-    });
-  }
+  return waitForClaims(db, {
+    stream: input.tenantId === undefined ? allQueuesStream(input.queue) : queueStream(input.tenantId, input.queue),
+    waitMs,
+    signal,
+    claim: () => claimQueueTasks(db, input),
+    giveBack: (tenantId, own) =>
+      settleQueueTasks(db, { tenantId, settlements: own.map(({ taskId, epoch }) => ({ taskId, epoch, outcome: 'released' as const })) }),
+  });
 }

@@ -1,9 +1,11 @@
-// The door of libs/queue: tasks in named queues, and the attempts at them.
+// The door of libs/queue: claims of submissions, in the order of their sessions; tasks in named queues, and the attempts at them.
 
 export { cancelQueueTask } from './cancel-queue-task';
 export { claimQueueTasks, waitForQueueTasks, type ClaimTasksInput } from './claim-queue-tasks';
+export { claimSubmissions, waitForSubmissions, type ClaimSubmissionsInput } from './claim-submissions';
 export { createQueueTask, createQueueTasks } from './create-queue-tasks';
 export { explainQueueTask } from './explain-queue-task';
+export { failExhaustedSubmissionsOnce } from './fail-exhausted-submissions';
 export { listQueueLanes, setLaneLimit } from './lane-limits';
 export { createQueue } from './queue';
 export { activateQueueRetry, noteReservationFailure, reserveQueueRetry } from './queue-retries';
@@ -19,10 +21,12 @@ export {
   type ListQueueTasks,
 } from './read-queue-tasks';
 export { readyDueTasksOnce } from './ready-due-tasks';
+export { requeueSubmission } from './requeue-submission';
 export { runQueueTask } from './run-queue-task';
 export { scheduleQueueTask } from './schedule-queue-task';
 export { expireReservationsOnce, settleAttemptsOnce, type QueuePass } from './settle-attempts';
 export { renewQueueTask, renewQueueTasks, settleQueueTask, settleQueueTasks } from './settle-queue-tasks';
+export { releaseSubmission, renewSubmission, renewSubmissions, settleSubmissions } from './settle-submissions';
 export { sweepQueueLeasesOnce } from './sweep-queue-leases';
 export { type TaskKey } from './task.sql';
 export { updateQueueAttempt } from './update-queue-attempt';

@@ -2,8 +2,10 @@ import { eachInOwnTransaction, type Db } from '@runplane/database';
 import { cancelQueueTask } from './cancel-queue-task';
 import { setLaneLimit } from './lane-limits';
 import { activateQueueRetry, noteReservationFailure, reserveQueueRetry } from './queue-retries';
+import { requeueSubmission } from './requeue-submission';
 import { runQueueTask } from './run-queue-task';
 import { scheduleQueueTask } from './schedule-queue-task';
+import { releaseSubmission } from './settle-submissions';
 import { updateQueueAttempt } from './update-queue-attempt';
 
 /**
@@ -15,6 +17,8 @@ export function createQueue(db: Db) {
     activateQueueRetry,
     cancelQueueTask,
     noteReservationFailure,
+    releaseSubmission,
+    requeueSubmission,
     reserveQueueRetry,
     runQueueTask,
     scheduleQueueTask,

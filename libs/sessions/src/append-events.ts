@@ -27,6 +27,7 @@ import { assertFence, assertOpen, assertSequence } from './judge-append';
 import { projectionsOf } from './projections';
 import { decisionStream, isDecision } from './projections/requests';
 import { RepeatedEvent, type Projection } from './projections/projection';
+import { movesQueue, submissionStreams } from './projections/submission';
 import { sessionNotFound } from './session';
 import { sessionStream } from './session-event.sql';
 import type { StorableSessionEvent } from './session-event-input';
@@ -44,6 +45,8 @@ export interface WantedAppend extends SessionKey {
   /** That the first event must have; undefined: at the end. */
   readonly sequence: number | undefined;
   readonly appendId: string | undefined;
+  /** Of the session's oldest submission: written only while it is in force. */
+  readonly claim?: { readonly operationId: string; readonly epoch: number } | undefined;
   /** True only in a transaction that writes the end of a session's own log. */
   readonly evenIfDeleted?: boolean | undefined;
 }
@@ -181,7 +184,13 @@ export async function writeBatch(
     executorOf(at),
     WrittenAppend,
     appendStatement(wanted, batch, {
-      guard: { lastSequence: head.lastSequence, viewsEpoch: head.viewsEpoch, epoch: wanted.epoch, open: wanted.evenIfDeleted !== true },
+      guard: {
+        lastSequence: head.lastSequence,
+        viewsEpoch: head.viewsEpoch,
+        epoch: wanted.epoch,
+        claim: wanted.claim ?? null,
+        open: wanted.evenIfDeleted !== true,
+      },
       floor: isTx(at) ? at.feed.value : 0n,
       appendId: wanted.appendId ?? null,
     }),
@@ -203,12 +212,13 @@ function answerOf(events: readonly PlacedEvent[], storeId: string, { tx, positio
   };
 }
 
-/** Tells whoever follows the log or the feed, or waits for a decision, after the commit. */
+/** Tells whoever follows the log or the feed, waits for a decision, or for something to claim, after the commit. */
 export function announceAppend(at: At, append: Pick<WantedAppend, 'tenantId' | 'sessionId' | 'events'>): void {
   const streams = [
     sessionStream(append),
     ...feedStreams(append.tenantId),
     ...append.events.flatMap((event) => decisionStream(append, event)),
+    ...(append.events.some(movesQueue) ? submissionStreams(append.tenantId) : []),
   ];
   for (const stream of streams) announce(at, stream);
 }

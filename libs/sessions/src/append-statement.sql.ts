@@ -24,6 +24,8 @@ export interface AppendGuard {
   readonly viewsEpoch: number;
   /** Of the session lease, which must be in force; null: no lease is asked for. */
   readonly epoch: number | null;
+  /** Of the session's oldest submission, which must be in force; null: no claim is asked for. */
+  readonly claim: { readonly operationId: string; readonly epoch: number } | null;
   /** False in a transaction that holds the head, and may write to a session that is marked as deleted. */
   readonly open: boolean;
 }
@@ -49,15 +51,15 @@ export function appendStatement(
   const open = guard.open ? sql`AND x.deleted_at IS NULL` : emptySql;
   return sql`
     WITH l AS MATERIALIZED (
-      SELECT tenant_id, session_id, last_sequence, views_epoch, last_tx, lease_epoch, lease_expires_at, deleted_at, project_id, partition_key, shard
+      SELECT tenant_id, session_id, last_sequence, views_epoch, last_tx, lease_epoch, lease_expires_at, claim_epoch, deleted_at, project_id, partition_key, shard
       FROM runplane.session_heads WHERE tenant_id = ${tenantId}::text AND session_id = ${sessionId}::text FOR NO KEY UPDATE
-    ), j AS MATERIALIZED (
-      SELECT x.*, x.last_sequence = ${String(guard.lastSequence)}::bigint AND x.views_epoch = ${guard.viewsEpoch}::int ${fence} ${open}
+    )${guard.claim === null ? emptySql : lockClaim}, j AS MATERIALIZED (
+      SELECT x.*, x.last_sequence = ${String(guard.lastSequence)}::bigint AND x.views_epoch = ${guard.viewsEpoch}::int ${fence} ${open} ${inForce(guard.claim)}
           AND x.now BETWEEN ${earliest}::timestamptz AND ${latest}::timestamptz AS ok,
         greatest(x.last_tx, ${String(floor)}::bigint, ${feedTx}) AS tx,
         -- Behind the lock, as FEED-1 demands.
         ${nextPosition} AS position
-      FROM (SELECT l.*, runplane.app_now() AS now FROM l OFFSET 0) x
+      FROM (SELECT l.*, runplane.app_now() AS now FROM l${guard.claim === null ? emptySql : sql` LEFT JOIN c ON true`} OFFSET 0) x
     ), d AS (SELECT * FROM j WHERE ok), ${toOutbox(first, events.length)}, ${toLog(first, events, appendId)}${parts.length === 0 ? emptySql : sql`, ${joinSql([...parts])}`},
     h AS (
       UPDATE runplane.session_heads t SET last_sequence = d.last_sequence + ${events.length}::int, last_tx = d.tx, event_tx = d.tx,
@@ -68,6 +70,16 @@ export function appendStatement(
     SELECT j.ok AS "ok", j.tx::text AS "tx", (extract(epoch FROM j.now) * 1000)::bigint::text AS "now", j.position::text AS "position"
     FROM j`;
 }
+
+/** Who has claimed the session's oldest submission, locked behind the head: a claim passes beside the log (docs/locking.md). */
+const lockClaim = sql`, c AS MATERIALIZED (
+      SELECT t.state, t.operation_id, t.epoch, t.expires_at FROM l JOIN runplane.submission_heads t ON t.tenant_id = l.tenant_id AND t.session_id = l.session_id
+      FOR NO KEY UPDATE OF t
+    )`;
+const inForce = (claim: AppendGuard['claim']): Sql =>
+  claim === null
+    ? emptySql
+    : sql`AND EXISTS (SELECT FROM c WHERE c.state = 'claimed' AND c.operation_id = ${claim.operationId}::text AND c.epoch = ${claim.epoch}::int AND c.expires_at > x.now)`;
 
 /** Between which times the database's clock must stand, so that no event's is far off it. */
 function clockBounds(events: readonly PlacedEvent[]): { earliest: string; latest: string } {

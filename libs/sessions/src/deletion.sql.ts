@@ -112,7 +112,8 @@ export async function writeScrubbed(tx: Tx, key: SessionKey): Promise<void> {
           WHERE ${ofSession(key)}
         )
         UPDATE runplane.session_heads SET header = json_build_object('id', session_id), snapshot = NULL, window_id = NULL, driver_state = 'idle',
-          open_submissions = 0, open_turn_submissions = 0
+          open_submissions = 0, open_turn_submissions = 0, claim_epoch = greatest(claim_epoch,
+            (SELECT max(claim_epoch) FROM runplane.submissions WHERE ${ofSession(key)}), (SELECT max(epoch) FROM runplane.submission_heads WHERE ${ofSession(key)}))
         WHERE ${ofSession(key)} RETURNING 1 AS "done"`,
   );
 }
@@ -152,10 +153,10 @@ export async function deleteSessionRow(tx: Tx, key: SessionKey): Promise<void> {
     done,
     sql`WITH h AS (
           DELETE FROM runplane.session_heads WHERE ${ofSession(key)}
-          RETURNING tenant_id, session_id, incarnation, last_sequence, imported_through, last_tx, lease_epoch, deleted_at, copying
+          RETURNING tenant_id, session_id, incarnation, last_sequence, imported_through, last_tx, lease_epoch, claim_epoch, deleted_at, copying
         ), t AS (
-          INSERT INTO runplane.session_tombstones (tenant_id, session_id, incarnation, last_sequence, copied_through, last_tx, lease_epoch, deleted_at)
-          SELECT tenant_id, session_id, incarnation, last_sequence, imported_through, last_tx, lease_epoch, deleted_at FROM h WHERE NOT copying
+          INSERT INTO runplane.session_tombstones (tenant_id, session_id, incarnation, last_sequence, copied_through, last_tx, lease_epoch, claim_epoch, deleted_at)
+          SELECT tenant_id, session_id, incarnation, last_sequence, imported_through, last_tx, lease_epoch, claim_epoch, deleted_at FROM h WHERE NOT copying
         )
         SELECT 1 AS "done" FROM h`,
   );

@@ -13,7 +13,7 @@ export { forkSession } from './copy/fork-session';
 export { importSession } from './copy/import-session';
 export { createSession, getSessionLog } from './create-session';
 export { listErasable, type ErasurePlace } from './deletion.sql';
-export { endSubmission, type EndSubmissionInput } from './end-submission';
+export { endSubmission, markSubmissionEnded, type EndSubmissionInput } from './end-submission';
 export { eraseSessionRows, scrubSession } from './erase-session';
 export { importSubmissions } from './import-submissions';
 export { expireRequestsOnce } from './expire-requests-once';
@@ -46,6 +46,7 @@ export { rebuildAllSessions, type RebuiltAll } from './rebuild/rebuild-all-sessi
 export { rebuildSession, type RebuildOptions, type RebuildSteps, type RebuiltSession } from './rebuild/rebuild-session';
 export { rebuildStaleOnce, type RebuildReport, type StalePlaces } from './rebuild/rebuild-stale-once';
 export { getRebuildStatus, getSessionRebuild, requestSessionRebuild } from './rebuild/request-session-rebuild';
+export { ALL_SUBMISSIONS, submissionStreams } from './projections/submission';
 export { NO_SHADOW } from './rebuild/shadow-views.sql';
 export { renameSession } from './rename-session';
 export {

@@ -200,8 +200,9 @@ export async function insertImportedSubmissions(
     ), open AS MATERIALIZED (
       SELECT operation_id, kind, place FROM made WHERE state = 'pending'
     ), head AS (
-      INSERT INTO runplane.submission_heads (tenant_id, session_id, operation_id, kind, place)
-      SELECT ${tenantId}::text, ${sessionId}::text, operation_id, kind, place FROM open ORDER BY place LIMIT 1
+      INSERT INTO runplane.submission_heads (tenant_id, session_id, operation_id, kind, place, epoch)
+      SELECT l.tenant_id, l.session_id, o.operation_id, o.kind, o.place, l.claim_epoch + 1
+      FROM open o JOIN runplane.session_heads l ON l.tenant_id = ${tenantId}::text AND l.session_id = ${sessionId}::text ORDER BY o.place LIMIT 1
     )
     UPDATE runplane.session_heads SET views_epoch = views_epoch + 1, open_submissions = open_submissions + (SELECT count(*) FROM open)::int,
       open_turn_submissions = open_turn_submissions + (SELECT count(*) FROM open WHERE kind = ANY (${[...turnKinds]}::text[]))::int

@@ -34,7 +34,7 @@ const queue = async (sessionId: string) => {
 /** As the queue claims it. */
 const claim = (sessionId: string, seconds = 60) =>
   t.db.sql.query(sql`UPDATE runplane.submission_heads SET state = 'claimed', owner = 'w', epoch = epoch + 1, attempts = attempts + 1,
-    expires_at = runplane.app_now() + ${seconds}::int * interval '1 second' WHERE session_id = ${sessionId}::text`);
+    expires_at = runplane.app_now() + ${seconds}::int * interval '1 second', ready_at = runplane.app_now() + ${seconds}::int * interval '1 second' WHERE session_id = ${sessionId}::text`);
 
 describe('a submission', () => {
   test('is accepted with its place in the log and in the feed, and a repeat gets the same receipt', async () => {

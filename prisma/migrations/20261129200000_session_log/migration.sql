@@ -64,6 +64,7 @@ CREATE TABLE "runplane"."session_heads" (
     "window_id" TEXT,
     "open_submissions" INTEGER NOT NULL DEFAULT 0,
     "open_turn_submissions" INTEGER NOT NULL DEFAULT 0,
+    "claim_epoch" INTEGER NOT NULL DEFAULT 0,
     "views_version" INTEGER NOT NULL,
     "views_epoch" INTEGER NOT NULL DEFAULT 0,
     "created_at" TIMESTAMPTZ(3) NOT NULL DEFAULT runplane.app_now(),
@@ -149,6 +150,7 @@ CREATE TABLE "runplane"."session_tombstones" (
     "copied_through" BIGINT NOT NULL,
     "last_tx" BIGINT NOT NULL,
     "lease_epoch" INTEGER NOT NULL,
+    "claim_epoch" INTEGER NOT NULL,
     "deleted_at" TIMESTAMPTZ(3) NOT NULL,
     "erased_at" TIMESTAMPTZ(3) NOT NULL DEFAULT runplane.app_now(),
 
@@ -356,6 +358,18 @@ CREATE UNIQUE INDEX "submissions_tenant_id_session_id_submission_id_key" ON "run
 
 -- CreateIndex
 CREATE UNIQUE INDEX "submissions_place" ON "runplane"."submissions"("tenant_id", "session_id", "place");
+
+-- CreateIndex
+CREATE INDEX "submission_heads_of_tenant" ON "runplane"."submission_heads"("tenant_id", "ready_at", "session_id") WHERE (attempts < 10);
+
+-- CreateIndex
+CREATE INDEX "submission_heads_of_tenant_kind" ON "runplane"."submission_heads"("tenant_id", "kind", "ready_at", "session_id") WHERE (attempts < 10);
+
+-- CreateIndex
+CREATE INDEX "submission_heads_of_kind" ON "runplane"."submission_heads"("kind", "ready_at", "tenant_id", "session_id") WHERE (attempts < 10);
+
+-- CreateIndex
+CREATE INDEX "submission_heads_exhausted" ON "runplane"."submission_heads"("ready_at", "tenant_id", "session_id") WHERE (attempts >= 10);
 
 -- CreateIndex
 CREATE INDEX "approvals_pending" ON "runplane"."approvals"("tenant_id", "created_at", "session_id", "approval_id") WHERE (state = 'pending'::runplane.approval_state);

@@ -5,6 +5,8 @@ import { TENANT } from '@runplane/runs/testing';
 import { claimQueueTasks, type ClaimTasksInput } from '../claim-queue-tasks';
 import { createQueueTask, createQueueTasks } from '../create-queue-tasks';
 
+export { aClaimedSubmission, aKind, aSubmission, passSubmissionTime } from './submissions';
+
 // Builders for tests: each fills what the state requires, a test sets only what it is about.
 
 export const newQueueTask = (over: Partial<CreateQueueTask> = {}): CreateQueueTask => ({

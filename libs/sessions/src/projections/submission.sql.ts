@@ -135,6 +135,6 @@ const removeHead = sql`submission_head_gone AS (
 /** Under the lock of the session's head nobody else makes one. */
 const makeHead = sql`submission_head_made AS (
     INSERT INTO runplane.submission_heads (tenant_id, session_id, operation_id, kind, place, epoch, ready_at)
-    SELECT d.tenant_id, d.session_id, n.operation_id, n.kind, n.place, n.claim_epoch + 1, d.now FROM d CROSS JOIN submission_next n
+    SELECT d.tenant_id, d.session_id, n.operation_id, n.kind, n.place, greatest(n.claim_epoch, d.claim_epoch) + 1, d.now FROM d CROSS JOIN submission_next n
     WHERE NOT EXISTS (SELECT FROM runplane.submission_heads t WHERE t.tenant_id = d.tenant_id AND t.session_id = d.session_id)
   )`;

@@ -15,6 +15,7 @@ import {
   type SessionLogEvent,
   type SubmissionState,
 } from '@runplane/contracts';
+import type { Stream } from '@runplane/database';
 import { identifierField } from './fields';
 import type { Projection, UnplacedEvent } from './projection';
 import { coordinateSubmissions, loadSubmissions, LoadedSubmissions, writeSubmissions } from './submission.sql';
@@ -63,6 +64,12 @@ export interface Submissions {
 }
 
 const TYPES = new Set(['submission/accepted', 'submission/completed', 'submission/failed', 'submission/requeued']);
+
+/** What claimers of a tenant's submissions wait for, and those of all tenants. Hints only: whoever waits also asks by itself. */
+export const submissionStreams = (tenantId: string): [ofTenant: Stream, ofAll: Stream] => [`submissions:${tenantId}`, ALL_SUBMISSIONS];
+export const ALL_SUBMISSIONS: Stream = 'all-submissions:';
+/** Another submission may be the oldest of its session after this event. */
+export const movesQueue = ({ type }: { type: string }): boolean => TYPES.has(type);
 
 // Keys: what is no identifier is none, also in a log that no append has checked.
 const operationIdOf = (data: JsonObject): string => identifierField(data, 'operation_id') ?? '';

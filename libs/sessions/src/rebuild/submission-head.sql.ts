@@ -47,7 +47,8 @@ export async function correctSubmissionHead(tx: Tx, { tenantId, sessionId }: Ses
           WHERE t.tenant_id = ${tenantId}::text AND t.session_id = ${sessionId}::text AND NOT EXISTS (SELECT FROM n)
         ), made AS (
           INSERT INTO runplane.submission_heads (tenant_id, session_id, operation_id, kind, place, epoch, ready_at)
-          SELECT ${tenantId}::text, ${sessionId}::text, n.operation_id, n.kind, n.place, n.claim_epoch + 1, runplane.app_now() FROM n
+          SELECT l.tenant_id, l.session_id, n.operation_id, n.kind, n.place, greatest(n.claim_epoch, l.claim_epoch) + 1, runplane.app_now()
+          FROM n JOIN runplane.session_heads l ON l.tenant_id = ${tenantId}::text AND l.session_id = ${sessionId}::text
           WHERE NOT EXISTS (SELECT FROM h)
         )
         SELECT 1 AS "done"`,

@@ -1,0 +1,208 @@
+import {
+  ClaimLost,
+  freeText,
+  isDomainError,
+  LockTimeout,
+  parseInput,
+  RenewSubmissions,
+  SettleSubmissions,
+  SUBMISSION_ERROR_CODE_POINTS_MAX,
+  SubmissionNotFound,
+  type ReleaseSubmission,
+  type RenewedSubmission,
+  type RenewSubmission,
+  type Submission,
+  type SubmissionVerdict,
+} from '@runplane/contracts';
+import { announce, backOffMs, executorOf, inLockOrder, isTx, takingLock, type At, type Db, type Tx } from '@runplane/database';
+import { getSubmission, markSubmissionEnded, submissionStreams, type SubmissionKey } from '@runplane/sessions';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { eachBounded } from './each-bounded';
+import { releaseHeads, renewHeads, type GivenRelease, type HoldRow, type NamedClaim } from './submission-hold.sql';
+
+/**
+ * Prolongs claims from now on: each holder names session, operation and epoch. Called alone it runs on the connection of the renewals, and never waits
+ * there for a head that somebody holds: it looks again.
+ *
+ * Returns   a verdict for each, in the order of the call: `ok` with what remains, `claim_lost` (its time has come, or it was taken away: stop the
+ *           work), `not_found`.
+ * Locks     submission heads by session. One statement.   Errors: InvalidRequest, LockTimeout.   Repeat: safe.   Keeps: OWN-1, OWN-2.
+ */
+export async function renewSubmissions(
+  at: At,
+  { tenantId, ...input }: { tenantId: string } & RenewSubmissions,
+): Promise<SubmissionVerdict[]> {
+  const { claims, leaseMs } = parseInput(RenewSubmissions, input);
+  const found = isTx(at) ? await renewInTx(at, { tenantId, claims, leaseMs }) : await renewOnLane(at, { tenantId, claims, leaseMs });
+  return inOrder(claims, found).map(([claim, row]) => verdictOf(claim, row, row.isHeld ? 'ok' : lostOrNone(row)));
+}
+
+interface Renewal {
+  readonly tenantId: string;
+  readonly claims: readonly NamedClaim[];
+  readonly leaseMs: number;
+}
+
+function renewInTx(tx: Tx, renewal: Renewal): Promise<HoldRow[]> {
+  takingHeads(tx, renewal.tenantId, renewal.claims);
+  return renewHeads(tx, { ...renewal, wait: true });
+}
+
+/** How soon a renewal looks again at heads that somebody holds. */
+const LOOK_AGAIN = { baseMs: 10, maxMs: 100 };
+
+async function renewOnLane(db: Db, { claims, ...renewal }: Renewal): Promise<HoldRow[]> {
+  const deadline = performance.now() + db.options.lockTimeoutMs;
+  const done: HoldRow[] = [];
+  for (let look = 1, left = claims; ; look += 1) {
+    const found = await renewHeads(db.lane, { ...renewal, claims: left, wait: false });
+    done.push(...found.filter(({ isBusy }) => !isBusy));
+    const busy = new Set(found.filter(({ isBusy }) => isBusy).map(({ sessionId }) => sessionId));
+    if (busy.size === 0) return done;
+    if (performance.now() > deadline) throw new LockTimeout();
+    left = left.filter(({ sessionId }) => busy.has(sessionId));
+    await sleep(backOffMs(look, LOOK_AGAIN));
+  }
+}
+
+/** The same for one. Errors: SubmissionNotFound, ClaimLost, LockTimeout, InvalidRequest. */
+export async function renewSubmission(
+  at: At,
+  { tenantId, sessionId, operationId, ...renewal }: SubmissionKey & RenewSubmission,
+): Promise<RenewedSubmission> {
+  const claim = { sessionId, operationId, epoch: renewal.epoch };
+  const [verdict] = await renewSubmissions(at, { tenantId, claims: [claim], leaseMs: renewal.leaseMs });
+  const { claimRemainingMs } = requireOk(verdict, claim);
+  return { operationId, claimRemainingMs: claimRemainingMs ?? 0 };
+}
+
+/**
+ * Ends claims with their results, or gives them back.
+ *
+ * Input     outcome `completed`, `failed`: the submission's state, told by an event of its session. `released`: it waits again, after delayMs; without an
+ *           error the try does not count, with one it does: back-off 1 s doubling to 5 min, and the tenth fails the submission.
+ * Returns   a verdict for each, in the order of the call: `ok`; `replayed`, it was done before; `claim_lost`; `closed`, it has ended in another way;
+ *           `not_found`. Verdicts are apart: what is lost of one does not take back another.
+ * Locks     those given back: submission heads by session, one statement; each of the others: session head → submission head, by itself.
+ * Writes    submission_heads; of the others as endSubmission.   Emits: submission/completed, submission/failed.
+ * Errors    InvalidRequest; of the database, after which some may have been settled: repeat the call.
+ * Repeat    safe.   Keeps: OWN-1, OWN-2, FIFO-1.   Source: the original's release, which checked neither owner nor attempt.
+ */
+export async function settleSubmissions(
+  db: Db,
+  { tenantId, ...input }: { tenantId: string } & SettleSubmissions,
+): Promise<SubmissionVerdict[]> {
+  const { settlements } = parseInput(SettleSubmissions, input);
+  const released = settlements.filter(({ outcome }) => outcome === 'released');
+  const ended = settlements.flatMap(({ outcome, ...claim }) => (outcome === 'released' ? [] : [{ ...claim, outcome }]));
+  const verdicts = [
+    ...(released.length === 0 ? [] : await releaseSubmissions(db, tenantId, released)),
+    ...(await eachBounded(ended, ENDS_AT_A_TIME, (end) => endClaimed(db, tenantId, end))),
+  ];
+  const bySession = new Map(verdicts.map((verdict) => [verdict.sessionId, verdict]));
+  return settlements.flatMap(({ sessionId }) => bySession.get(sessionId) ?? []);
+}
+
+/** Connections of the pool that one call may take. */
+const ENDS_AT_A_TIME = 4;
+
+type Given = NamedClaim & { readonly error?: string | null | undefined };
+
+async function endClaimed(
+  db: Db,
+  tenantId: string,
+  { outcome, error, epoch, ...named }: Given & { readonly outcome: 'completed' | 'failed' },
+): Promise<SubmissionVerdict> {
+  const answer = { sessionId: named.sessionId, operationId: named.operationId, currentEpoch: null, claimRemainingMs: null };
+  try {
+    const { changed } = await markSubmissionEnded(db, { tenantId, ...named, end: { state: outcome, error, claimEpoch: epoch } });
+    return { ...answer, verdict: changed ? 'ok' : 'replayed', state: outcome };
+  } catch (refusal) {
+    if (!isDomainError(refusal)) throw refusal;
+    switch (refusal.code) {
+      case 'claim_lost':
+        return { ...answer, verdict: 'claim_lost', state: 'pending', currentEpoch: (refusal as ClaimLost).data.currentEpoch };
+      case 'submission_closed':
+        return { ...answer, verdict: 'closed', state: outcome === 'completed' ? 'failed' : 'completed' };
+      case 'submission_not_found':
+      case 'session_not_found':
+      case 'session_deleted':
+        return { ...answer, verdict: 'not_found', state: null };
+      default:
+        throw refusal;
+    }
+  }
+}
+
+async function releaseSubmissions(
+  at: At,
+  tenantId: string,
+  releases: readonly (Given & { readonly delayMs?: number | undefined })[],
+): Promise<SubmissionVerdict[]> {
+  const given: GivenRelease[] = releases.map(({ sessionId, operationId, epoch, error, delayMs }) => ({
+    sessionId,
+    operationId,
+    epoch,
+    error: error == null ? null : freeText(error, SUBMISSION_ERROR_CODE_POINTS_MAX),
+    delayMs: delayMs ?? null,
+  }));
+  if (isTx(at)) takingHeads(at, tenantId, given);
+  const found = await releaseHeads(executorOf(at), { tenantId, releases: given });
+  if (found.some(({ isHeld }) => isHeld)) for (const stream of submissionStreams(tenantId)) announce(at, stream);
+  return inOrder(given, found).map(([claim, row]) =>
+    verdictOf(claim, row, row.isHeld ? 'ok' : wasReleased(claim, row) ? 'replayed' : lostOrNone(row)),
+  );
+}
+
+/**
+ * Gives one claim back: it waits again, and its old holder is fenced.
+ *
+ * Input     error: why the try failed; with one it counts, and comes again after a back-off (1 s doubling to 5 min; the tenth fails the submission);
+ *           without one it does not count. delayMs: another pause.
+ * Returns   the submission.   Locks: submission head.   Errors: SubmissionNotFound, ClaimLost, InvalidRequest.   Repeat: safe.   Keeps: OWN-1, OWN-2.
+ */
+export async function releaseSubmission(
+  at: At,
+  { tenantId, sessionId, operationId, epoch, error, delayMs }: SubmissionKey & ReleaseSubmission,
+): Promise<Submission> {
+  const settlement = { sessionId, operationId, epoch, outcome: 'released' as const, error, delayMs };
+  const { settlements } = parseInput(SettleSubmissions, { settlements: [settlement] });
+  const [verdict] = await releaseSubmissions(at, tenantId, settlements);
+  requireOk(verdict, settlement);
+  return getSubmission(at, { tenantId, sessionId, operationId });
+}
+
+/** A release makes the epoch grow by one, and a claim after it by one more. */
+const wasReleased = ({ epoch }: NamedClaim, { isWaiting, currentEpoch }: HoldRow): boolean => isWaiting && currentEpoch === epoch + 1;
+const lostOrNone = ({ state }: HoldRow): 'claim_lost' | 'not_found' => (state === null ? 'not_found' : 'claim_lost');
+
+function verdictOf({ sessionId, operationId }: NamedClaim, row: HoldRow, verdict: SubmissionVerdict['verdict']): SubmissionVerdict {
+  const { state, currentEpoch, claimRemainingMs } = row;
+  return { sessionId, operationId, verdict, state, currentEpoch, claimRemainingMs };
+}
+
+function takingHeads(tx: Tx, tenantId: string, claims: readonly NamedClaim[]): void {
+  takingLock(tx, 'submissionHead', ...inLockOrder(claims.map(({ sessionId }) => `${tenantId}/${sessionId}`)));
+}
+
+function inOrder<Claim extends NamedClaim>(claims: readonly Claim[], found: readonly HoldRow[]): [Claim, HoldRow][] {
+  const bySession = new Map(found.map((row) => [row.sessionId, row]));
+  return claims.map((claim) => {
+    const row = bySession.get(claim.sessionId);
+    if (row === undefined) throw new Error(`a statement over claims told nothing of session ${claim.sessionId}`);
+    return [claim, row];
+  });
+}
+
+function requireOk(verdict: SubmissionVerdict | undefined, { sessionId, operationId, epoch }: NamedClaim): SubmissionVerdict {
+  if (verdict === undefined || verdict.verdict === 'not_found')
+    throw new SubmissionNotFound(`Session ${sessionId} has no submission ${operationId}.`, { sessionId, operationId });
+  if (verdict.verdict !== 'claim_lost') return verdict;
+  const { currentEpoch } = verdict;
+  throw new ClaimLost(`The claim ${epoch} of submission ${operationId} in session ${sessionId} is over.`, {
+    sessionId,
+    operationId,
+    epoch,
+    currentEpoch,
+  });
+}
