@@ -1,0 +1,4 @@
+// A door of its own: whoever does not relay to Kafka loads no Kafka client.
+
+export { KAFKA_COMPRESSIONS, KafkaOptions, SASL_MECHANISMS } from './kafka-options';
+export { openKafkaPublisher } from './kafka-publisher';
