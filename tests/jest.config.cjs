@@ -8,6 +8,8 @@ const [swc, options] = typescript;
 module.exports = {
   ...preset,
   displayName: 'tests',
+  // Needs a Kafka broker: npm run test:kafka.
+  testPathIgnorePatterns: [...preset.testPathIgnorePatterns, '<rootDir>/kafka/'],
   transform: {
     ...preset.transform,
     [`${ES_MODULES}.+\\.js$`]: [swc, { ...options, sourceMaps: false, jsc: { ...options.jsc, parser: { syntax: 'ecmascript' } } }],
