@@ -6,12 +6,12 @@ import { readTopic } from '@runplane/outbox/embedded-kafka';
 import { openKafkaPublisher, type KafkaOptions } from '@runplane/outbox/kafka';
 import { aRecord, appearances, useKafka } from '../support/kafka';
 
-const kafka = useKafka();
+const k = useKafka();
 const open: Publisher[] = [];
 const TIMEOUT = { timeoutMs: 20_000 };
 
 function openPublisher(options: Partial<KafkaOptions> = {}): Publisher {
-  const publisher = openKafkaPublisher({ brokers: [...kafka.brokers], ...options });
+  const publisher = openKafkaPublisher({ brokers: [...k.broker.brokers], ...options });
   open.push(publisher);
   return publisher;
 }
@@ -30,7 +30,7 @@ const allSent = (records: readonly PublishRecord[]) => records.map(() => 'sent')
 const upTo = (count: number) => Array.from({ length: count }, (_, sequence) => sequence);
 
 it('every record arrives once, those of a key in order and in one partition, whatever the calls', async () => {
-  await kafka.createTopic('order');
+  await k.broker.createTopic('order');
   const publisher = openPublisher({ batchBytesMax: 20_000 }); // several batches per call and partition
 
   // Calls at the same time have keys of their own, as shards have.
@@ -45,7 +45,7 @@ it('every record arrives once, those of a key in order and in one partition, wha
   });
   await Promise.all(callers);
 
-  const messages = await readTopic(kafka.brokers, 'order');
+  const messages = await readTopic(k.broker.brokers, 'order');
   const { first, repeats } = appearances(messages);
   expect(messages).toHaveLength(6_000);
   expect(repeats).toBe(0);
@@ -55,7 +55,7 @@ it('every record arrives once, those of a key in order and in one partition, wha
 });
 
 it('a record that is too large stops its own key, and nothing else', async () => {
-  await kafka.createTopic('small', { partitions: 1, config: { 'max.message.bytes': '2000' } });
+  await k.broker.createTopic('small', { partitions: 1, config: { 'max.message.bytes': '2000' } });
   const publisher = openPublisher();
   const records = someRecords('small', { keys: 5, each: 20 });
   const poisoned = records.map((record) =>
@@ -77,13 +77,13 @@ it('a record that is too large stops its own key, and nothing else', async () =>
   // Sent again from the stopped one on, without it: the operator has skipped it.
   const rest = records.filter(({ partitionKey, sequence }) => partitionKey === 'acme/s2' && sequence > 7);
   expect(kinds(await publisher.publish(rest, TIMEOUT))).toEqual(allSent(rest));
-  const { first, repeats } = appearances(await readTopic(kafka.brokers, 'small'));
+  const { first, repeats } = appearances(await readTopic(k.broker.brokers, 'small'));
   expect(repeats).toBe(0);
   expect(first.get('acme/s2')).toEqual(upTo(20).filter((sequence) => sequence !== 7));
 });
 
 it('a topic that does not exist fails for itself, and is found once it is there', async () => {
-  await kafka.createTopic('known');
+  await k.broker.createTopic('known');
   const publisher = openPublisher();
   const known = someRecords('known', { keys: 3, each: 2 });
   const unknown = someRecords('unknown', { keys: 2, each: 2 });
@@ -103,12 +103,12 @@ it('a topic that does not exist fails for itself, and is found once it is there'
   expect(kinds(outcomes.slice(8, 10))).toEqual(['skipped', 'skipped']);
   expect(outcomes[10]).toMatchObject({ kind: 'refused', reason: 'invalid_topic', final: true });
 
-  await kafka.createTopic('unknown');
+  await k.broker.createTopic('unknown');
   expect(kinds(await publisher.publish(unknown, TIMEOUT))).toEqual(allSent(unknown));
 });
 
 it('the broker is killed in the middle and comes back: nothing is missing, nothing out of order, and what was in doubt is there once', async () => {
-  await kafka.createTopic('killed');
+  await k.broker.createTopic('killed');
   const publisher = openPublisher();
   const batches = upTo(40).map((batch) => someRecords('killed', { keys: 12, each: 5, from: batch * 5 }));
 
@@ -119,28 +119,28 @@ it('the broker is killed in the middle and comes back: nothing is missing, nothi
     }
   })();
   await delay(60);
-  await kafka.kill();
-  await kafka.start();
+  await k.broker.kill();
+  await k.broker.start();
   await publishing;
 
-  const { first, repeats } = appearances(await readTopic(kafka.brokers, 'killed'));
+  const { first, repeats } = appearances(await readTopic(k.broker.brokers, 'killed'));
   expect([...first.values()]).toEqual(Array.from({ length: 12 }, () => upTo(200)));
   expect(repeats).toBe(0);
 });
 
 it('without a broker a call fails within its time, and says so of the sink; later calls get through, in order', async () => {
-  await kafka.createTopic('stopped');
+  await k.broker.createTopic('stopped');
   const publisher = openPublisher();
   const records = someRecords('stopped', { keys: 6, each: 10 });
   const [early, late] = [records.slice(0, 30), records.slice(30)];
   expect(kinds(await publisher.publish(early, TIMEOUT))).toEqual(allSent(early));
 
-  await kafka.stop();
+  await k.broker.stop();
   const started = performance.now();
   const without = await publisher.publish(late, { timeoutMs: 1_000 });
   const again = await publisher.publish(late, { timeoutMs: 1_000 });
   const tookMs = performance.now() - started;
-  await kafka.start();
+  await k.broker.start();
 
   for (const outcomes of [without, again]) {
     expect(kinds(outcomes)).toEqual(late.map((_, index) => (index < 6 ? 'failed' : 'skipped')));
@@ -148,23 +148,23 @@ it('without a broker a call fails within its time, and says so of the sink; late
   }
   expect(tookMs).toBeLessThan(5_000);
   expect(kinds(await publisher.publish(late, TIMEOUT))).toEqual(allSent(late));
-  expect([...appearances(await readTopic(kafka.brokers, 'stopped')).first.values()]).toEqual(upTo(6).map(() => upTo(10)));
+  expect([...appearances(await readTopic(k.broker.brokers, 'stopped')).first.values()]).toEqual(upTo(6).map(() => upTo(10)));
 });
 
 it('a broker that hangs is waited for until the deadline, or the abort; what comes late repeats, and overtakes nothing', async () => {
-  await kafka.createTopic('hung');
+  await k.broker.createTopic('hung');
   const publisher = openPublisher();
   const records = someRecords('hung', { keys: 6, each: 30 });
   const [first, second, third] = [records.slice(0, 60), records.slice(60, 120), records.slice(120)];
   expect(kinds(await publisher.publish(first, TIMEOUT))).toEqual(allSent(first));
 
-  kafka.pause();
+  k.broker.pause();
   const late = await publisher.publish(second, { timeoutMs: 500 });
   const stop = new AbortController();
   const aborted = publisher.publish(second, { timeoutMs: 60_000, signal: stop.signal });
   stop.abort();
   const stopped = await aborted;
-  kafka.resume();
+  k.broker.resume();
 
   expect(late[0]).toMatchObject({ kind: 'failed', reason: 'timed_out' });
   expect(stopped[0]).toMatchObject({ kind: 'failed', reason: 'stopped' });
@@ -173,12 +173,12 @@ it('a broker that hangs is waited for until the deadline, or the abort; what com
   expect(kinds(await publisher.publish(singly, TIMEOUT))).toEqual(allSent(singly));
   const rest = [...second.filter(({ partitionKey }) => partitionKey === 'acme/s0'), ...third];
   expect(kinds(await publisher.publish(rest, TIMEOUT))).toEqual(allSent(rest));
-  expect([...appearances(await readTopic(kafka.brokers, 'hung')).first.values()]).toEqual(upTo(6).map(() => upTo(30)));
+  expect([...appearances(await readTopic(k.broker.brokers, 'hung')).first.values()]).toEqual(upTo(6).map(() => upTo(30)));
 });
 
 it.each(['none', 'gzip'] as const)('a resend by another process is byte-identical, compression %s', async (compression) => {
   const topic = `resend-${compression}`;
-  await kafka.createTopic(topic, { partitions: 1 });
+  await k.broker.createTopic(topic, { partitions: 1 });
   const records = upTo(50).map((sequence) =>
     aRecord({ topic, partitionKey: 'acme/s1', sequence, data: `{"z":1e3,"a":"\\u0000 ${'会话 😀 '.repeat(100)}","z":${sequence}}` }),
   );
@@ -186,7 +186,7 @@ it.each(['none', 'gzip'] as const)('a resend by another process is byte-identica
   await openPublisher({ compression }).publish(records, TIMEOUT);
   await openPublisher({ compression }).publish(records, TIMEOUT);
 
-  const messages = await readTopic(kafka.brokers, topic);
+  const messages = await readTopic(k.broker.brokers, topic);
   const bytes = messages.map(({ key, value, headers, timestamp }) => JSON.stringify([key, value, Object.entries(headers), timestamp]));
   expect(bytes).toHaveLength(100);
   expect(bytes.slice(50)).toEqual(bytes.slice(0, 50));
@@ -201,15 +201,15 @@ it.each(['none', 'gzip'] as const)('a resend by another process is byte-identica
 });
 
 it('a publisher that is closed ends what is under way, and takes nothing more', async () => {
-  await kafka.createTopic('closed');
+  await k.broker.createTopic('closed');
   const publisher = openPublisher();
   const records = someRecords('closed', { keys: 2, each: 1 });
   expect(kinds(await publisher.publish(records, TIMEOUT))).toEqual(['sent', 'sent']);
 
-  kafka.pause();
+  k.broker.pause();
   const underWay = publisher.publish(records, { timeoutMs: 60_000 });
   await publisher.close();
-  kafka.resume();
+  k.broker.resume();
 
   for (const outcomes of [await underWay, await publisher.publish(records, TIMEOUT)]) {
     expect(outcomes).toEqual(records.map(() => expect.objectContaining({ kind: 'failed', reason: 'stopped' })));
@@ -217,7 +217,7 @@ it('a publisher that is closed ends what is under way, and takes nothing more', 
 });
 
 async function bytesOnDisk(topic: string): Promise<number> {
-  const folder = path.join(kafka.dir, 'data', `${topic}-0`);
+  const folder = path.join(k.broker.dir, 'data', `${topic}-0`);
   const segments = (await readdir(folder)).filter((name) => name.endsWith('.log'));
   const sizes = await Promise.all(segments.map(async (name) => (await stat(path.join(folder, name))).size));
   return sizes.reduce((sum, size) => sum + size, 0);

@@ -2,19 +2,18 @@ import type { PublishRecord } from '@runplane/outbox';
 import { startEmbeddedKafka, type ConsumedMessage, type EmbeddedKafka } from '@runplane/outbox/embedded-kafka';
 
 /** A broker for the tests of a file. */
-export function useKafka(): EmbeddedKafka {
+export function useKafka(): { readonly broker: EmbeddedKafka } {
   let broker: EmbeddedKafka | undefined;
   beforeAll(async () => {
     broker = await startEmbeddedKafka();
   });
   afterAll(async () => await broker?.close());
-  return new Proxy({} as EmbeddedKafka, {
-    get: (_, name: keyof EmbeddedKafka) => {
+  return {
+    get broker() {
       if (broker === undefined) throw new Error('the broker runs from beforeAll on');
-      const member = broker[name];
-      return typeof member === 'function' ? member.bind(broker) : member;
+      return broker;
     },
-  });
+  };
 }
 
 /** An event of a session's log as the relay hands it to a publisher. */

@@ -3,6 +3,7 @@ import { inKeyOrder, SKIPPED } from '../publish-outcomes';
 import { failed, type Publisher, type PublishOptions, type PublishOutcome, type PublishRecord } from '../publisher';
 import { CallTime } from './call-time';
 import { KafkaOptions } from './kafka-options';
+import { TopicConnection } from './topic-connection';
 import { TopicPublisher } from './topic-publisher';
 
 /**
@@ -19,7 +20,7 @@ export function openKafkaPublisher(given: KafkaOptions): Publisher {
   const underWay = new Set<Promise<unknown>>();
 
   const topicOf = (topic: string): TopicPublisher => {
-    const publisher = topics.get(topic) ?? new TopicPublisher(topic, options);
+    const publisher = topics.get(topic) ?? new TopicPublisher(options, () => new TopicConnection(topic, options));
     topics.set(topic, publisher);
     return publisher;
   };

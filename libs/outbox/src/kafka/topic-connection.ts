@@ -3,6 +3,7 @@ import tls from 'node:tls';
 import { CompressionTypes, Kafka, logLevel, type Producer, type SASLOptions } from 'kafkajs';
 import type { KafkaMessage } from './kafka-message';
 import type { ResolvedKafkaOptions } from './kafka-options';
+import type { Connection } from './topic-publisher';
 
 const CONNECT_TIMEOUT_MS = 5_000;
 /** Above every publish time-out: who waits decides when it has been long enough. */
@@ -18,7 +19,7 @@ const COMPRESSION = { none: CompressionTypes.None, gzip: CompressionTypes.GZIP }
  *
  * One topic, since the client asks for the metadata of all topics it knows at once: one that is deleted would fail the others.
  */
-export class TopicConnection {
+export class TopicConnection implements Connection {
   readonly #topic: string;
   readonly #options: ResolvedKafkaOptions;
   readonly #producer: Producer;
@@ -101,12 +102,6 @@ export class TopicConnection {
     // An error and not an end: the client rejects what waits for an answer only then.
     for (const socket of this.#sockets) socket.destroy(new Error('the connection was given up'));
     this.#producer.disconnect().catch(() => undefined);
-  }
-
-  /** Lets what is under way end, then closes. Rejects never. */
-  async close(): Promise<void> {
-    await this.#producer.disconnect().catch(() => undefined);
-    this.destroy();
   }
 
   #openSocket({

@@ -6,7 +6,6 @@ import { faultOf, faultText, type KafkaFault } from './kafka-faults';
 import { bytesOf, kafkaMessageOf, type KafkaMessage } from './kafka-message';
 import { secretsOf, type ResolvedKafkaOptions } from './kafka-options';
 import { partitionOfKey } from './partition-of-key';
-import { TopicConnection } from './topic-connection';
 
 /** As long as the Java client goes without asking whether a topic has got more partitions; and whether it takes larger batches again. */
 const METADATA_AGE_MS = 300_000;
@@ -22,6 +21,17 @@ interface Entry {
   readonly bytes: number;
 }
 
+/** An idempotent producer for one topic, with connections of its own (TopicConnection); what has been destroyed sends nothing any more. */
+export interface Connection {
+  readonly destroyed: boolean;
+  /** Of the topic; known once open. */
+  readonly partitions: number;
+  open(): Promise<void>;
+  refreshPartitions(): Promise<void>;
+  send(partition: number, messages: readonly KafkaMessage[], ackTimeoutMs: number): Promise<void>;
+  destroy(): void;
+}
+
 interface Trouble {
   readonly fault: KafkaFault;
   readonly error: unknown;
@@ -35,18 +45,18 @@ interface Trouble {
  * connection goes with it, and the next batch finds a new producer (KafkaFault says why).
  */
 export class TopicPublisher {
-  readonly #topic: string;
   readonly #options: ResolvedKafkaOptions;
-  #connection: TopicConnection | undefined;
-  #ready: Promise<TopicConnection> | undefined;
+  readonly #newConnection: () => Connection;
+  #connection: Connection | undefined;
+  #ready: Promise<Connection> | undefined;
   #checkedAt = 0;
   #batchBytesMax: number;
   /** Per partition, what ends with the last batch in line. */
   readonly #lanes = new Map<number, Promise<void>>();
 
-  constructor(topic: string, options: ResolvedKafkaOptions) {
-    this.#topic = topic;
+  constructor(options: ResolvedKafkaOptions, newConnection: () => Connection) {
     this.#options = options;
+    this.#newConnection = newConnection;
     this.#batchBytesMax = options.batchBytesMax;
   }
 
@@ -129,7 +139,7 @@ export class TopicPublisher {
   /** Sends one batch, until it is written or refused, or its time is over. */
   async #send(partition: number, batch: readonly Entry[], time: CallTime): Promise<Trouble | undefined> {
     const messages = batch.map(({ message }) => message);
-    let connection: TopicConnection | undefined;
+    let connection: Connection | undefined;
     for (let pauseMs = REPEAT_MS_MIN; ; pauseMs = Math.min(pauseMs * 2, REPEAT_MS_MAX)) {
       try {
         const on = (connection ??= await time.within(() => this.#connect()));
@@ -148,7 +158,7 @@ export class TopicPublisher {
   }
 
   /** The connection in use, or a new one where it has been given up. Errors: those of the client. */
-  #connect(): Promise<TopicConnection> {
+  #connect(): Promise<Connection> {
     const now = performance.now();
     if (this.#ready !== undefined && this.#connection?.destroyed === false) {
       if (now - this.#checkedAt > METADATA_AGE_MS) {
@@ -158,7 +168,7 @@ export class TopicPublisher {
       }
       return this.#ready;
     }
-    const connection = new TopicConnection(this.#topic, this.#options);
+    const connection = this.#newConnection();
     this.#connection = connection;
     this.#checkedAt = now;
     this.#ready = open(connection);
@@ -172,7 +182,7 @@ export class TopicPublisher {
   }
 }
 
-async function open(connection: TopicConnection): Promise<TopicConnection> {
+async function open(connection: Connection): Promise<Connection> {
   try {
     await connection.open().catch(async (error: unknown) => {
       const fault = faultOf(error);
