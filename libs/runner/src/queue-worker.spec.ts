@@ -1,7 +1,8 @@
 import { ConnectionFailed } from '@runplane/client';
 import type { ClaimedQueueTask, ClaimVerdict } from '@runplane/contracts';
 import timers, { setImmediate as turn } from 'node:timers/promises';
-import { runQueueWorker, TaskLost, WorkerStopping, type QueueWorkerOptions } from './queue-worker';
+import { WorkerStopping, WorkLost } from './claim-worker';
+import { runQueueWorker, type QueueWorkerOptions } from './queue-worker';
 
 /** A queue as far as one worker sees it. */
 class FakeQueue {
@@ -160,7 +161,7 @@ test('a claim that is taken away aborts its handler, and nothing is told of it',
   stop.abort();
 
   expect(await running).toEqual({ completed: 0, failed: 0, released: 0, lost: 1 });
-  expect(reason).toBeInstanceOf(TaskLost);
+  expect(reason).toBeInstanceOf(WorkLost);
   expect(reason).not.toBeInstanceOf(WorkerStopping);
   expect(queue.settled).toEqual([]);
 });
