@@ -1,0 +1,53 @@
+import http from 'node:http';
+import https from 'node:https';
+import net from 'node:net';
+import { AddressRefused, guardedLookup, type AddressRule } from './guarded-lookup';
+
+export interface Answer {
+  readonly status: number;
+  /** The beginning of what the endpoint said. */
+  readonly text: string;
+}
+
+/** Of an answer only so much is read; the rest ends with its connection. */
+const ANSWER_BYTES_MAX = 1_024;
+
+/** One POST, without redirects. Errors: AddressRefused, the connection's, and the signal's reason. */
+export function postMessage(
+  url: URL,
+  {
+    body,
+    headers,
+    agent,
+    passes,
+    signal,
+  }: { body: string; headers: Record<string, string>; agent: http.Agent; passes: AddressRule; signal: AbortSignal },
+): Promise<Answer> {
+  const host = url.hostname.replace(/^\[|\]$/g, '');
+  // A literal address is not looked up, and so is judged here.
+  if (net.isIP(host) !== 0 && !passes(host)) return Promise.reject(new AddressRefused(host));
+  const { request: open } = url.protocol === 'https:' ? https : http;
+  return new Promise((resolve, reject) => {
+    const request = open(url, { method: 'POST', headers, agent, signal, lookup: guardedLookup(passes) }, (response) => {
+      const { statusCode: status = 0 } = response;
+      beginningOf(response).then((text) => resolve({ status, text }), reject);
+    });
+    request.on('error', reject);
+    request.end(body);
+  });
+}
+
+async function beginningOf(response: http.IncomingMessage): Promise<string> {
+  let text = Buffer.alloc(0);
+  for await (const chunk of response) {
+    text = Buffer.concat([text, chunk as Buffer]);
+    if (text.length >= ANSWER_BYTES_MAX) break; // which destroys it
+  }
+  return text.toString('utf8', 0, ANSWER_BYTES_MAX);
+}
+
+/** Connections that stay for the next message; the addresses are judged anew for each that is made. */
+export function openAgent(url: URL, keysAtOnce: number): http.Agent {
+  const options = { keepAlive: true, maxSockets: keysAtOnce, maxFreeSockets: keysAtOnce };
+  return url.protocol === 'https:' ? new https.Agent(options) : new http.Agent(options);
+}
