@@ -17,20 +17,23 @@ import { sharedStatementsGuards } from './areas/shared-statements.mjs';
 import { statesGuards } from './areas/states.mjs';
 import { submissionGuards } from './areas/submissions.mjs';
 
-export const GUARDS = [
-  ...accessGuards,
-  ...holdersGuards,
-  ...launchersGuards,
-  ...locksGuards,
-  ...queueGuards,
-  ...readingGuards,
-  ...rebuildGuards,
-  ...requestsGuards,
-  ...retentionGuards,
-  ...sessionLogGuards,
-  ...sessionViewsGuards,
-  ...sessionsGuards,
-  ...sharedStatementsGuards,
-  ...statesGuards,
-  ...submissionGuards,
-];
+/** The guards of each file in areas/. */
+const AREAS = {
+  access: accessGuards,
+  holders: holdersGuards,
+  launchers: launchersGuards,
+  locks: locksGuards,
+  queue: queueGuards,
+  reading: readingGuards,
+  rebuilds: rebuildGuards,
+  requests: requestsGuards,
+  retention: retentionGuards,
+  'session-log': sessionLogGuards,
+  'session-views': sessionViewsGuards,
+  sessions: sessionsGuards,
+  'shared-statements': sharedStatementsGuards,
+  states: statesGuards,
+  submissions: submissionGuards,
+};
+
+export const GUARDS = Object.entries(AREAS).flatMap(([area, guards]) => guards.map((guard) => ({ area, ...guard })));
