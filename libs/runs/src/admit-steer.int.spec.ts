@@ -85,6 +85,20 @@ describe('a steer', () => {
     await expect(steer(sessionId, { key: turn.command.idempotencyKey as string })).rejects.toMatchObject({ code: 'idempotency_conflict' });
   });
 
+  test('is a change of its session, for whoever follows its changes', async () => {
+    const sessionId = newSession();
+    await aClaimedTurn(t.db, sessionId);
+    const place = async () => {
+      const { rows } = await t.db.pool.query<{ tx: string }>('SELECT changed_tx::text AS tx FROM runplane.sessions WHERE session_id = $1', [
+        sessionId,
+      ]);
+      return BigInt(rows[0]?.tx ?? 0);
+    };
+    const before = await place();
+    await steer(sessionId);
+    expect(await place()).toBeGreaterThan(before);
+  });
+
   test('does not take the key of another command of its run', async () => {
     const sessionId = newSession();
     const { run } = await aClaimedTurn(t.db, sessionId);

@@ -33,6 +33,9 @@ test.each<[string, JsonValue, RegExp]>([
   ['refers to what is not there', { $ref: '#/$defs/nothing' }, /leads nowhere/],
   ['refers to itself', { properties: { a: { $ref: '#' } } }, /leads to itself/],
   ['refers to itself over another', { $defs: { a: { items: { $ref: '#/$defs/b' } }, b: { not: { $ref: '#/$defs/a' } } }, $ref: '#/$defs/a' }, /leads to itself/], // prettier-ignore
+  ['refers to itself from what depends', { $defs: { a: { dependencies: { b: { $ref: '#/$defs/a' } } } }, $ref: '#/$defs/a' }, /leads to itself/], // prettier-ignore
+  ['names a part that nothing refers to', { $defs: { default: { $id: 'https://example.com/a' } } }, /\$id is not supported/],
+  ['names what no keyword holds', { 'x-form': { fields: { $anchor: 'a' } } }, /\$anchor is not supported/],
   ['names itself', { $id: 'https://example.com/a' }, /\$id is not supported/],
   ['has a name in its middle', { items: { $anchor: 'a' } }, /\$anchor is not supported/],
   ['is asynchronous', { $async: true }, /\$async is not supported/],

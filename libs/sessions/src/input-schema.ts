@@ -66,6 +66,7 @@ function compiled(schema: JsonValue): ValidateFunction {
 function compile(given: JsonValue, text: string): ValidateFunction {
   if (utf8Bytes(text) > INPUT_SCHEMA_BYTES_MAX) throw invalid(`it has more than ${INPUT_SCHEMA_BYTES_MAX} bytes`);
   new SchemaWalk(given).visit(given, 0);
+  refuseNames(given);
   const { $schema: _, ...schema } = given as JsonObject; // what the walk has gone over
   try {
     return ajv.compile(schema); // not under the clock: stopped in its middle, ajv is broken for every schema to come
@@ -81,8 +82,10 @@ const invalid = (reason: string): InvalidInputSchema =>
 
 const ONE = ['items', 'contains', 'additionalProperties', 'propertyNames', 'not', 'if', 'then', 'else', 'unevaluatedItems', 'unevaluatedProperties'] as const; // prettier-ignore
 const LISTS = ['allOf', 'anyOf', 'oneOf', 'prefixItems'] as const;
-const MAPS = ['properties', 'patternProperties', 'dependentSchemas'] as const;
+const MAPS = ['properties', 'patternProperties', 'dependentSchemas', 'dependencies'] as const;
 const REFUSED = ['$id', 'id', '$anchor', '$dynamicRef', '$dynamicAnchor', '$recursiveRef', '$recursiveAnchor', '$async', '$vocabulary'] as const; // prettier-ignore
+/** ajv keeps these of every object in a schema, also of one that nothing refers to, and for good. */
+const NAMES = ['$id', '$anchor', '$dynamicAnchor'] as const;
 const DIALECTS = /^https?:\/\/json-schema\.org\/(draft\/2020-12|draft\/2019-09|draft-07)\/schema#?$/;
 
 /** Goes over the parts of a schema as a check would: a part that is referred to counts where it is used. */
@@ -139,6 +142,15 @@ class SchemaWalk {
     } catch {
       throw invalid('a pattern is no regular expression');
     }
+  }
+}
+
+/** Wherever they stand. A property may be called like one of them: what it holds is a schema, and no text. */
+function refuseNames(value: unknown): void {
+  if (typeof value !== 'object' || value === null) return;
+  for (const [key, part] of Object.entries(value)) {
+    if (typeof part === 'string' && NAMES.some((name) => name === key)) throw invalid(`${key} is not supported`);
+    refuseNames(part);
   }
 }
 

@@ -258,7 +258,7 @@ export async function writeTurnSteered(
 ): Promise<void> {
   await one(
     tx,
-    sql`UPDATE runplane.sessions SET last_run_id = ${runId}::text, last_command_id = ${commandId}::text, version = version + 1, ${touch(tx)}
+    sql`UPDATE runplane.sessions SET last_run_id = ${runId}::text, last_command_id = ${commandId}::text, ${moveVersion}, ${touch(tx)}
         WHERE tenant_id = ${tenantId}::text AND session_id = ${sessionId}::text AND active_run_id = ${runId}::text RETURNING 1 AS "done"`,
   );
 }

@@ -121,6 +121,20 @@ export const requestsGuards = [
     test: askingSchemas('refers to another document'),
   },
   {
+    name: 'what depends on a name is a part of its schema',
+    file: `${SESSIONS}/input-schema.ts`,
+    text: ", 'dependentSchemas', 'dependencies']",
+    replacement: ", 'dependentSchemas']",
+    test: askingSchemas('that refers to itself from what depends'),
+  },
+  {
+    name: 'a schema names no part of itself, wherever it stands',
+    file: `${SESSIONS}/input-schema.ts`,
+    text: 'refuseNames(given);',
+    replacement: '',
+    test: askingSchemas('that names a part that nothing refers to'),
+  },
+  {
     name: 'a few lines of schema do not stand for millions of checks',
     file: schema,
     text: 'if (this.parts > INPUT_SCHEMA_PARTS_MAX)',

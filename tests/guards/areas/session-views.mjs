@@ -26,6 +26,20 @@ export const sessionViewsGuards = [
     test: snapshotFold('is told, and input events still count'),
   },
   {
+    name: 'an inbox takes so many inputs and no more',
+    file: `${projections}/snapshot.ts`,
+    text: 'if (anomaly !== INBOX_IS_FULL) return;',
+    replacement: 'return;',
+    test: snapshotFold('an inbox holds so many and no more'),
+  },
+  {
+    name: 'no log makes a snapshot without bound',
+    file: `${projections}/snapshot.ts`,
+    text: 'if (overfills(before, given.length - deleteCount)) return [{}, INBOX_IS_FULL];',
+    replacement: '',
+    test: snapshotFold('a log that no guard has seen, with more inputs than an inbox holds'),
+  },
+  {
     name: 'a registered projection refuses no event',
     file: `${projections}/team.ts`,
     text: 'return failed(state, `event ${event.sequence}: ${redactError(error)}`);',

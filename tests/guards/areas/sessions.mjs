@@ -10,6 +10,13 @@ export const sessionsGuards = [
     test: races('session-changes', 'shows a change that was numbered first and committed last'),
   },
   {
+    name: 'a steer too moves its session’s version with the number of its change',
+    file: `${SESSIONS}/session.sql.ts`,
+    text: 'last_run_id = ${runId}::text, last_command_id = ${commandId}::text, ${moveVersion}, ${touch(tx)}',
+    replacement: 'last_run_id = ${runId}::text, last_command_id = ${commandId}::text, version = version + 1, ${touch(tx)}',
+    test: { file: `${RUNS}/admit-steer.int.spec.ts`, name: 'is a change of its session' },
+  },
+  {
     name: 'changes of sessions stay below the horizon',
     file: `${SESSIONS}/session-list.sql.ts`,
     text: 'AND s.changed_tx < (SELECT horizon FROM h) AND NOT s.copying ${range}',

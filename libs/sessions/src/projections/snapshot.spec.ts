@@ -155,3 +155,15 @@ test('an inbox holds so many and no more; what takes some out always comes in', 
   expect(ask(INBOX_ENTRIES_MAX + 5, 'agent/inbox/spliced', { target: 'next-turn', index: 0, delete_count: 2, inserted: [{ input_id: 'x' }] })).not.toThrow(); // prettier-ignore
   expect(ask(INBOX_ENTRIES_MAX + 5, 'input/entered', { input_id: 'i1' })).not.toThrow();
 });
+
+test('a log that no guard has seen, with more inputs than an inbox holds, has the first of them, and what is too much is told', () => {
+  const many = foldOf(told(...Array.from({ length: INBOX_ENTRIES_MAX + 2 }, (_, i) => enqueue(`i${i}`))));
+  expect(many).toMatchObject({ anomalyCount: 2, anomalies: [{ what: 'the inbox is full' }, { what: 'the inbox is full' }] });
+  expect(many.inbox.nextStep).toHaveLength(INBOX_ENTRIES_MAX);
+
+  // As many as an event can carry: more than a call of a function takes arguments.
+  const [splice] = told(['agent/inbox/spliced', { inserted: Array.from({ length: 349_000 }, () => ({})) }]);
+  if (splice === undefined) throw new Error('nothing was told');
+  expect(foldOf([splice])).toMatchObject({ inbox: EMPTY_SNAPSHOT.inbox, hasInboxSplices: false, anomalyCount: 1 });
+  expect(() => snapshotProjection.guard?.(snapshotProjection.initial(undefined, emptyContext), splice)).toThrow(InboxFull);
+});

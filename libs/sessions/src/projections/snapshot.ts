@@ -84,8 +84,10 @@ const FIELD_CHANGES: Readonly<Record<string, (before: Snapshot, event: SessionLo
     if (!before.pendingUserInputIds.includes(id)) return [{}, 'no request for input of this id was open'];
     return [{ pendingUserInputIds: before.pendingUserInputIds.filter((other) => other !== id) }];
   },
-  'input/enqueued': ({ inbox, hasInboxSplices }, { data }) => {
-    if (hasInboxSplices) return [{}];
+  'input/enqueued': (before, { data }) => {
+    if (before.hasInboxSplices) return [{}];
+    if (overfills(before, 1)) return [{}, INBOX_IS_FULL];
+    const { inbox } = before;
     const queue = queueOf(textField(data, 'target'));
     return [{ inbox: { ...inbox, [queue]: [...inbox[queue], entryOf(data)] } }];
   },
@@ -93,6 +95,14 @@ const FIELD_CHANGES: Readonly<Record<string, (before: Snapshot, event: SessionLo
   'input/discarded': leftInbox,
   'agent/inbox/spliced': spliced,
 };
+
+/** An append is refused for it; in a log that no guard has seen it is told, so that no log makes a snapshot without bound. */
+const INBOX_IS_FULL = 'the inbox is full';
+
+const sizeOf = ({ inbox }: Snapshot): number => inbox.nextTurn.length + inbox.nextStep.length;
+
+/** What takes as many out as it puts in is never too much. */
+const overfills = (before: Snapshot, grownBy: number): boolean => grownBy > 0 && sizeOf(before) + grownBy > INBOX_ENTRIES_MAX;
 
 function withId(ids: readonly string[], id: string | undefined): readonly string[] {
   return id === undefined || id === '' || ids.includes(id) ? ids : [...ids, id];
@@ -114,7 +124,8 @@ function leftInbox({ inbox, hasInboxSplices }: Snapshot, { data }: SessionLogEve
 }
 
 /** A splice that does not fit the queue is told as an anomaly, and does not become the word on the inbox. */
-function spliced({ inbox }: Snapshot, { data }: SessionLogEvent): Change {
+function spliced(before: Snapshot, { data }: SessionLogEvent): Change {
+  const { inbox } = before;
   const name = queueOf(textField(data, 'target'));
   const queue = inbox[name];
   const index = fieldOf(data, 'index') === undefined ? queue.length : integerField(data, 'index');
@@ -124,6 +135,7 @@ function spliced({ inbox }: Snapshot, { data }: SessionLogEvent): Change {
     return [{}, 'the splice is malformed'];
   if (index < 0 || index > queue.length || deleteCount < 0 || deleteCount > queue.length - index)
     return [{}, 'the splice is beyond the queue'];
+  if (overfills(before, given.length - deleteCount)) return [{}, INBOX_IS_FULL];
   const inserted = given.map(entryOf);
   return [
     { inbox: { ...inbox, [name]: queue.toSpliced(index, deleteCount, ...inserted) }, hasInboxSplices: true },
@@ -207,8 +219,6 @@ const entriesOf = (value: JsonValue | undefined): InboxEntry[] =>
     isJsonObject(entry) && typeof entry['inputId'] === 'string' ? [{ inputId: entry['inputId'], wakeup: entry['wakeup'] === true }] : [],
   );
 
-const sizeOf = ({ inbox }: Snapshot): number => inbox.nextTurn.length + inbox.nextStep.length;
-
 interface State {
   readonly sessionId: string;
   readonly stored: JsonObject | null;
@@ -226,9 +236,8 @@ export const snapshotProjection: Projection<State> = {
     return { sessionId, stored, before, snapshot: before };
   },
   guard({ sessionId, snapshot }, event) {
-    if (event.type !== 'input/enqueued' && event.type !== 'agent/inbox/spliced') return;
-    const entries = sizeOf(applyToSnapshot(snapshot, event));
-    if (entries <= INBOX_ENTRIES_MAX || entries <= sizeOf(snapshot)) return;
+    const [, anomaly] = FIELD_CHANGES[event.type]?.(snapshot, event) ?? [];
+    if (anomaly !== INBOX_IS_FULL) return;
     throw new InboxFull(`In session ${sessionId} ${sizeOf(snapshot)} inputs wait: repeat the call when some have been taken.`, {
       sessionId,
       entriesMax: INBOX_ENTRIES_MAX,
