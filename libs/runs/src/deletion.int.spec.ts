@@ -1,5 +1,5 @@
 import { inTransaction, type Db } from '@runplane/database';
-import { useDatabase, waitForHorizon } from '@runplane/database/testing';
+import { openClient, useDatabase, waitForHorizon, waitUntilBlocked } from '@runplane/database/testing';
 import { readFeed } from '@runplane/outbox';
 import {
   acceptSubmission,
@@ -134,6 +134,28 @@ describe('a deleted session', () => {
     );
     expect(rows).toEqual([{ lastSequence: 13 }]);
     expect(await erase()).toMatchObject({ changed: 0 });
+  });
+
+  test('leaves nothing of a rebuild that folds a page at that moment', async () => {
+    await create('s2r');
+    await remove('s2r');
+    const page = await openClient(t.url);
+    try {
+      await page.query(`INSERT INTO runplane.session_rebuilds (tenant_id, session_id) VALUES ($1, 's2r')`, [TENANT]);
+      await page.query('BEGIN');
+      await page.query(`SELECT FROM runplane.session_rebuilds WHERE session_id = 's2r' FOR NO KEY UPDATE`);
+      await page.query(
+        `INSERT INTO runplane.context_notes (tenant_id, session_id, path, content, updated_sequence) VALUES (chr(1) || $1, 's2r', 'a', '', 0)`,
+        [TENANT],
+      );
+      const erasure = erase();
+      await waitUntilBlocked(t.db, 1);
+      await page.query('COMMIT');
+      expect(await erasure).toMatchObject({ changed: 1, failed: 0 });
+    } finally {
+      await page.end();
+    }
+    expect(await rowsOf(t.db, 's2r')).toEqual({});
   });
 
   test('leaves its id to another one, whose events have other ids and come behind in the feed', async () => {

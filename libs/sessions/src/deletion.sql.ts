@@ -1,4 +1,4 @@
-import { column, maybeRow, oneRow, rawSql, rows, sql, takingLock, type SqlExecutor, type Tx } from '@runplane/database';
+import { column, maybeRow, oneRow, rawSql, rows, sql, takingLock, type LockRankName, type SqlExecutor, type Tx } from '@runplane/database';
 import { feedTx } from '@runplane/outbox';
 import { z } from 'zod';
 import { shadowOf, VIEW_TABLES } from './rebuild/shadow-views.sql';
@@ -118,20 +118,29 @@ export async function writeScrubbed(tx: Tx, key: SessionKey): Promise<void> {
   );
 }
 
-/** Everything that hangs on a session's log, the log itself last. */
+/**
+ * Everything that hangs on a session's log, the log itself last. Its rebuild first: that waits for the page that is being folded, and there is no
+ * next one, which would put rows beside views that are gone.
+ */
 export const ERASED_TABLES: readonly string[] = [
+  'session_rebuilds',
   ...VIEW_TABLES.map(({ table }) => table),
   'submission_heads',
-  'session_rebuilds',
   'session_events',
 ];
+/** Of these tables, the locks that others take. */
+const LOCKED = new Map<string, LockRankName>([
+  ['session_rebuilds', 'sessionRebuild'],
+  ['submission_heads', 'submissionHead'],
+]);
 
 /**
  * Removes some rows of a table, and of a rebuild's rows beside them, under the lock of their session; returns how many went. With events goes what
  * the feed has of them, which is read from the log.
  */
 export async function deleteSessionRows(tx: Tx, key: SessionKey, { table, limit }: { table: string; limit: number }): Promise<number> {
-  if (table === 'submission_heads') takingLock(tx, 'submissionHead', `${key.tenantId}/${key.sessionId}`);
+  const rank = LOCKED.get(table);
+  if (rank !== undefined) takingLock(tx, rank, `${key.tenantId}/${key.sessionId}`);
   const name = rawSql(`runplane.${table}`);
   const { n } = await oneRow(
     tx,

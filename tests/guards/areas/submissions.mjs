@@ -173,4 +173,11 @@ export const submissionGuards = [
     replacement: 'const closed = 0 * reason.length;',
     test: copies('has the log so far under ids of its own'),
   },
+  {
+    name: 'an erasure ends the rebuild before it removes the views',
+    file: `${SESSIONS}/deletion.sql.ts`,
+    text: "'session_rebuilds', ...VIEW_TABLES.map(({ table }) => table), 'submission_heads',",
+    replacement: "...VIEW_TABLES.map(({ table }) => table), 'submission_heads', 'session_rebuilds',",
+    test: deletion('leaves nothing of a rebuild that folds a page at that moment'),
+  },
 ];
