@@ -75,4 +75,11 @@ export const rebuildGuards = [
       'if (events.length === 0 && progress.throughSequence < log.lastSequence) return { ...progress, throughSequence: log.lastSequence }; if (false)',
     test: rebuilds('finds views of older rules'),
   },
+  {
+    name: 'a rebuild that has switched is no answer to who asks later',
+    file: `${REBUILD}/session-rebuild.sql.ts`,
+    text: "(r.state = 'completed' OR r.switched_at IS NOT NULL)",
+    replacement: "(r.state = 'completed')",
+    test: rebuilds('that was given back behind its switch'),
+  },
 ];

@@ -229,6 +229,17 @@ describe('a rebuild of a session', () => {
     expect(await shadowRows()).toEqual([]);
   });
 
+  test('that was given back behind its switch begins anew when it is asked for again', async () => {
+    const before = await live('switched');
+    await rebuild('switched');
+    await query(
+      `UPDATE runplane.session_rebuilds SET state = 'waiting', owner = NULL, expires_at = NULL, finished_at = NULL WHERE session_id = 'switched'`,
+    );
+    await damage('switched');
+    expect(await rebuild('switched')).toMatchObject({ events: LIFE.length });
+    expect(await views('switched')).toEqual(before);
+  });
+
   test('folds what no append would let in, and what text cannot hold', async () => {
     await live('odd');
     const odd = [

@@ -39,10 +39,11 @@ const same = ({ tenantId, sessionId }: SessionKey): Sql => sql`tenant_id = ${ten
 const done = z.object({ done: column.int });
 const KeyRow = z.object({ tenantId: column.text, sessionId: column.text });
 
-// A rebuild that is done begins anew; one that waits goes on from where it has come to.
+// One that is done, or has switched and only not cleared its own rows yet, begins anew; another one goes on from where it has come to.
+const isOver = sql`(r.state = 'completed' OR r.switched_at IS NOT NULL)`;
 const AGAIN = sql`
-  rules = CASE r.state WHEN 'completed' THEN '' ELSE r.rules END, through_sequence = CASE r.state WHEN 'completed' THEN -1 ELSE r.through_sequence END,
-  changed_rows = CASE r.state WHEN 'completed' THEN 0 ELSE r.changed_rows END, switched_at = CASE r.state WHEN 'completed' THEN NULL ELSE r.switched_at END,
+  rules = CASE WHEN ${isOver} THEN '' ELSE r.rules END, through_sequence = CASE WHEN ${isOver} THEN -1 ELSE r.through_sequence END,
+  changed_rows = CASE WHEN ${isOver} THEN 0 ELSE r.changed_rows END, switched_at = NULL,
   state = 'waiting', attempts = 0, ready_at = runplane.app_now(), last_error = NULL, requested_at = runplane.app_now(), finished_at = NULL`;
 
 /**
