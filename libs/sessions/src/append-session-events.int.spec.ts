@@ -47,7 +47,7 @@ test('the feed has a batch of events in one row, and every place of it can be go
   await waitForHorizon(t.db);
   const read = async (after: string, limit: number) => (await readFeed(t.db.sql, { tenantId, after, limit })).events;
   const all = await read(start, 100);
-  expect(all.map(({ sequence, data }) => [sequence, data.content])).toEqual(
+  expect(all.map(({ sequence, data }) => [sequence, data['content']])).toEqual(
     ['3.0', '3.1', '3.2', '1.0', '5.0', '5.1', '5.2', '5.3', '5.4'].map((text, i) => [i, text]),
   );
   for (const limit of [1, 2, 4]) {
