@@ -1,7 +1,7 @@
 import { newId, type AppendSessionEvents } from '@runplane/contracts';
-import { isLive, type At } from '@runplane/database';
-import { waitUntilBlocked } from '@runplane/database/testing';
-import { cancelRun, createRun, createRuns } from '@runplane/runs';
+import { inTransaction, isLive, type At } from '@runplane/database';
+import { openClient, waitUntilBlocked } from '@runplane/database/testing';
+import { cancelRun, createRun, createRuns, deleteSession } from '@runplane/runs';
 import { aClaimedTurn, newRun, newTurn, TENANT } from '@runplane/runs/testing';
 import {
   acceptSubmission,
@@ -11,6 +11,7 @@ import {
   countUnfinishedSubmissions,
   createSession,
   createSessions,
+  eraseSessionRows,
   getSession,
   getSessionLog,
   importSubmissions,
@@ -250,3 +251,43 @@ test('a submission that comes while those of an older store are brought is count
   expect(accepted).toMatchObject({ value: { status: 'accepted', acceptedSequence: 0 } });
   expect(await countUnfinishedSubmissions(t.db, key)).toEqual({ unfinished: 3, turns: 3 });
 });
+
+test('a session that is made while the erasure of its earlier life commits goes on from that life: no epoch and no place comes twice', async () => {
+  const { key, epoch } = await aLeased();
+  await releaseSessionLease(t.db, { ...key, owner: 'a', epoch });
+  const { incarnation } = await headOf(key);
+  await inTransaction(t.db, (tx) => deleteSession(tx, key));
+  // The erasure has removed the rows, and left the tombstone, when it comes to wait.
+  await t.db.pool.query(`
+    CREATE FUNCTION public.wait_at_commit() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_advisory_xact_lock(77); RETURN NULL; END';
+    CREATE CONSTRAINT TRIGGER wait_at_commit AFTER DELETE ON runplane.sessions DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION public.wait_at_commit()`);
+  const client = await openClient(t.url);
+  await client.query('SELECT pg_advisory_lock(77)');
+
+  const erased = ending(eraseSessionRows({ db: t.db, incarnation }, key));
+  await waitUntilBlocked(t.db, 1);
+  const made = ending(createSessions(t.db).createSession({ tenantId: TENANT, header: { id: key.sessionId } }));
+  await waitUntilBlocked(t.db, 2);
+  await client.query('SELECT pg_advisory_unlock(77)');
+  await client.end();
+
+  expect(await erased).toEqual({ value: 'erased' });
+  expect(await made).toMatchObject({ value: { replayed: false } });
+  await t.db.pool.query('DROP TRIGGER wait_at_commit ON runplane.sessions');
+  const { rows } = await t.db.pool.query(
+    `SELECT h.last_tx >= d.last_tx AND s.last_tx >= d.last_tx AS "behind", h.lease_epoch >= $2 AND h.lease_epoch = d.lease_epoch AS "fenced" FROM runplane.session_tombstones d
+       JOIN runplane.sessions s USING (tenant_id, session_id) JOIN runplane.session_heads h USING (tenant_id, session_id) WHERE d.session_id = $1`,
+    [key.sessionId, epoch],
+  );
+  expect(rows).toEqual([{ behind: true, fenced: true }]);
+  expect((await acquireSessionLease(t.db, { ...key, owner: 'next' })).epoch).toBeGreaterThan(epoch);
+});
+
+async function headOf({ sessionId }: { sessionId: string }): Promise<{ incarnation: string }> {
+  const { rows } = await t.db.pool.query<{ incarnation: string }>(`SELECT incarnation FROM runplane.session_heads WHERE session_id = $1`, [
+    sessionId,
+  ]);
+  const [head] = rows;
+  if (head === undefined) throw new Error('the session is gone');
+  return head;
+}

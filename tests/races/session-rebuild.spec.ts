@@ -1,5 +1,5 @@
 import { newId } from '@runplane/contracts';
-import { inTransaction, isTx, type At, type Tx } from '@runplane/database';
+import { inTransaction, isTx, openDb, type At, type Tx } from '@runplane/database';
 import { openClient, waitUntilBlocked } from '@runplane/database/testing';
 import { TENANT } from '@runplane/runs/testing';
 import {
@@ -108,4 +108,34 @@ test('two rebuilds at once: one does it, the other is told', async () => {
   for (const each of endings) if ('code' in each) expect(each.code).toBe('rebuild_running');
   expect(await rebuild(key)).toMatchObject({ changedRows: 0 });
   expect((await getSessionLog(t.db, key)).lastSequence).toBe(2);
+});
+
+test('a newer program builds a team’s view while an older one is about to put its own in the place: the newer one stays', async () => {
+  const key = await aSession();
+  const counter = (version: number) => ({
+    key: 'counter',
+    version,
+    touches: () => true,
+    initial: () => ({ version, events: 0 }),
+    apply: (value: { [name: string]: unknown }) => ({ version, events: Number(value['events']) + 1 }),
+  });
+  const older = await openDb({ url: t.url, applicationName: 'race-older', projections: [counter(1)] });
+  const newer = await openDb({ url: t.url, applicationName: 'race-newer', projections: [counter(2)] });
+  try {
+    const held = await hold(newer, (tx) =>
+      appendSessionEvents(tx, { ...key, events: [{ type: 'input/enqueued', data: { input_id: 'i' } }] }),
+    );
+    const rebuilding = ending(rebuildSession(older, key, { owner: newId('test') })); // has folded, and waits for the head
+    await waitUntilBlocked(t.db, 1);
+    await held.commit();
+
+    expect(await rebuilding).toMatchObject({ value: { changedRows: 0 } });
+    const { rows } = await t.db.pool.query(`SELECT version, value FROM runplane.session_views WHERE session_id = $1 AND key = 'counter'`, [
+      key.sessionId,
+    ]);
+    expect(rows).toEqual([{ version: 2, value: { version: 2, events: 4 } }]);
+  } finally {
+    await older.close();
+    await newer.close();
+  }
 });

@@ -149,8 +149,7 @@ export interface NewHead extends SessionKey, Partition {
 }
 
 /**
- * The part of an INSERT of a session that makes the head of its log, from the relation `s` that returns the session. Epochs go on from those of the
- * id's earlier lives: whoever held a lease or a claim then holds none now (OWN-1).
+ * The part of an INSERT of a session that makes the head of its log, from the relation `s` that returns the session.
  */
 export const headOfNewSession = ({
   header,
@@ -158,10 +157,7 @@ export const headOfNewSession = ({
   viewsVersion,
 }: Pick<NewHead, 'header' | 'incarnation' | 'viewsVersion'>): Sql => sql`
   INSERT INTO runplane.session_heads (tenant_id, session_id, header, incarnation, project_id, partition_key, shard, views_version, last_tx, created_at, updated_at,
-    copying, deleted_at, lease_epoch, claim_epoch)
+    copying, deleted_at)
   SELECT s.tenant_id, s.session_id, ${JSON.stringify(header)}::json, ${incarnation}::text, s.project_id, s.partition_key, s.shard, ${viewsVersion}::int,
-    s.last_tx, s.created_at, s.created_at, s.copying, s.deleted_at, coalesce(earlier.lease_epoch, 0), coalesce(earlier.claim_epoch, 0)
-  FROM s CROSS JOIN LATERAL (
-    SELECT max(t.lease_epoch) AS lease_epoch, max(t.claim_epoch) AS claim_epoch FROM runplane.session_tombstones t
-    WHERE t.tenant_id = s.tenant_id AND t.session_id = s.session_id
-  ) earlier`;
+    s.last_tx, s.created_at, s.created_at, s.copying, s.deleted_at
+  FROM s`;

@@ -166,8 +166,7 @@ export async function insertSession(tx: Tx, session: NewSession): Promise<boolea
     VALUES (${tenantId}::text, ${sessionId}::text, ${projectId}::text, ${backendProfile}::text, ${conversationId}::text, ${threadId}::text,
       ${JSON.stringify(metadata)}::jsonb, ${title}::text, coalesce(${expiresAt}::timestamptz, runplane.app_now() + ${ttlSeconds}::int * interval '1 second'), ${ttlSeconds}::int,
       ${partitionKey}::text, ${shard}::smallint, runplane.app_now(), ${JSON.stringify(summary)}::jsonb, ${rolloutSubdir}::text,
-      greatest(${feedTx}, (SELECT max(last_tx) FROM runplane.session_tombstones WHERE tenant_id = ${tenantId}::text AND session_id = ${sessionId}::text)), ${feedTx},
-      ${copying}::bool, CASE WHEN ${copying}::bool THEN runplane.app_now() END)
+      ${feedTx}, ${feedTx}, ${copying}::bool, CASE WHEN ${copying}::bool THEN runplane.app_now() END)
     ON CONFLICT (tenant_id, session_id) DO NOTHING
     RETURNING tenant_id, session_id, project_id, partition_key, shard, last_tx, created_at, copying, deleted_at
     ), h AS (${headOfNewSession({ header, incarnation: newIncarnation(), viewsVersion: VIEWS_VERSION })})
@@ -175,7 +174,27 @@ export async function insertSession(tx: Tx, session: NewSession): Promise<boolea
   );
   if (inserted.length === 0) return false;
   for (const rank of ['session', 'sessionHead'] as const) insertedRow(tx, rank, `${tenantId}/${sessionId}`);
+  await goOnFromEarlierLives(tx, { tenantId, sessionId });
   return true;
+}
+
+/**
+ * Epochs and places in the feed go on from those of the id's earlier lives: whoever held a lease or a claim then holds none now (OWN-1), and events of this life
+ * come behind theirs (FEED-1). By a statement of its own: where the insert has waited for the erasure of the last one, it does not see its tombstone.
+ */
+async function goOnFromEarlierLives(tx: Tx, { tenantId, sessionId }: SessionKey): Promise<void> {
+  const own = sql`o.tenant_id = ${tenantId}::text AND o.session_id = ${sessionId}::text`;
+  await rows(
+    tx,
+    done,
+    sql`WITH t AS MATERIALIZED (
+          SELECT last_tx, lease_epoch, claim_epoch
+          FROM (SELECT max(last_tx) AS last_tx, max(lease_epoch) AS lease_epoch, max(claim_epoch) AS claim_epoch FROM runplane.session_tombstones o WHERE ${own}) m
+          WHERE last_tx IS NOT NULL
+        ), s AS (UPDATE runplane.sessions o SET last_tx = greatest(o.last_tx, t.last_tx) FROM t WHERE ${own})
+        UPDATE runplane.session_heads o SET last_tx = greatest(o.last_tx, t.last_tx), lease_epoch = t.lease_epoch, claim_epoch = t.claim_epoch
+        FROM t WHERE ${own} RETURNING 1 AS "done"`,
+  );
 }
 
 /** Names one life of a session's id: made again after its deletion, it is another one. */

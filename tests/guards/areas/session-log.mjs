@@ -137,4 +137,11 @@ export const sessionLogGuards = [
     replacement: 'void requireScope; void DECISIONS;',
     test: sessionLogHttp('resolutions need the right to decide'),
   },
+  {
+    name: 'a new life of a session’s id goes on from the one whose erasure it has waited for',
+    file: `${SESSIONS}/session.sql.ts`,
+    text: 'await goOnFromEarlierLives(tx, { tenantId, sessionId });',
+    replacement: 'void goOnFromEarlierLives;',
+    test: races('session-log', 'goes on from that life'),
+  },
 ];

@@ -119,9 +119,9 @@ export const submissionGuards = [
   },
   {
     name: 'the epochs of the next life of an id go on',
-    file: `${SESSIONS}/session-head.sql.ts`,
-    text: 'coalesce(earlier.lease_epoch, 0)',
-    replacement: 'coalesce(0 * earlier.lease_epoch, 0)',
+    file: `${SESSIONS}/session.sql.ts`,
+    text: 'lease_epoch = t.lease_epoch',
+    replacement: 'lease_epoch = 0 * t.lease_epoch',
     test: deletion('takes the epochs of its lease along'),
   },
   {

@@ -405,6 +405,10 @@ describe('the view of a registered projection', () => {
       expect(await rebuildStaleOnce(second, { owner })).toMatchObject({ requested: 1, changed: 1 });
       expect(await counted()).toMatchObject([{ key: 'counter', version: 2, value: { version: 2, turns: 1 } }, { key: 'failing' }]);
       expect(await rebuildStaleOnce(second, { owner })).toMatchObject({ requested: 0, changed: 0 });
+
+      // An older program is asked for a rebuild: what a newer one has made stays.
+      expect(await rebuildSession(first, key('team'), { owner })).toMatchObject({ changedRows: 0 });
+      expect(await counted()).toMatchObject([{ key: 'counter', version: 2, value: { version: 2, turns: 1 } }, { key: 'failing' }]);
     } finally {
       await first.close();
       await second.close();

@@ -30,7 +30,7 @@ import {
   type RebuildProgress,
 } from './session-rebuild.sql';
 import { correctSubmissionHead, countOpenSubmissions } from './submission-head.sql';
-import { clearShadow, switchViews } from './shadow-views.sql';
+import { clearShadow, listNewerViews, switchViews } from './shadow-views.sql';
 
 export interface RebuildSteps {
   readonly throughSequence: number;
@@ -242,7 +242,8 @@ async function foldAndSwitch(
     progress = await foldNext(tx, work, progress, log);
   }
   const { claim, db } = work;
-  const viewKeys = [SUBAGENT_KEY, ...db.options.projections.map(({ key }) => key)];
+  const newer = await listNewerViews(tx, claim, db.options.projections); // a rolling upgrade: a newer process has made them
+  const viewKeys = [SUBAGENT_KEY, ...db.options.projections.map(({ key }) => key).filter((viewKey) => !newer.includes(viewKey))];
   const rows = await switchViews(tx, claim, { viewKeys, lastSequence: log.lastSequence });
   const { open: openSubmissions, openTurns: openTurnSubmissions } = await countOpenSubmissions(tx, claim);
   const head = { ...EMPTY_HEAD, ...progress.folded, openSubmissions, openTurnSubmissions };

@@ -198,6 +198,23 @@ function writeMissing({ tenantId, sessionId }: SessionKey, viewKeys: readonly st
   return sql`WITH ${joinSql(parts)} SELECT (${sum})::int AS "changed"`;
 }
 
+/** Keys of registered projections whose view of this session was made by newer rules than theirs. Under the head's lock it stays so. */
+export async function listNewerViews(
+  on: SqlExecutor,
+  { tenantId, sessionId }: SessionKey,
+  projections: readonly { readonly key: string; readonly version: number }[],
+): Promise<string[]> {
+  if (projections.length === 0) return [];
+  const newer = await rows(
+    on,
+    z.object({ key: column.text }),
+    sql`SELECT v.key AS "key" FROM unnest(${projections.map(({ key }) => key)}::text[], ${projections.map(({ version }) => version)}::int[]) k (key, version)
+        JOIN runplane.session_views v ON v.tenant_id = ${tenantId}::text AND v.session_id = ${sessionId}::text AND v.key = k.key
+        WHERE v.version > k.version`,
+  );
+  return newer.map(({ key }) => key);
+}
+
 const cleared = z.object({ cleared: column.int });
 
 /** Removes up to `limit` rows of each view that a rebuild has built; 0: none is left. Only the rebuild's holder may. */
