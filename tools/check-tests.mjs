@@ -14,13 +14,19 @@ function filesUnder(folder) {
   });
 }
 
+function listTests(config) {
+  const args = ['node_modules/jest/bin/jest.js', '--config', config, '--listTests', '--json'];
+  const jest = spawnSync(process.execPath, args, { cwd: root, encoding: 'utf8' });
+  if (jest.status !== 0) throw new Error(jest.stderr);
+  return JSON.parse(jest.stdout);
+}
+
 const files = ['libs', 'apps', 'tests', 'bench'].flatMap((folder) => filesUnder(path.join(root, folder)));
 const specs = files.filter((file) => /\.spec\.[cm]?[jt]sx?$/.test(file));
 const misnamed = files.filter((file) => /\.test\.[cm]?[jt]sx?$/.test(file));
 
-const jest = spawnSync(process.execPath, ['node_modules/jest/bin/jest.js', '--listTests', '--json'], { cwd: root, encoding: 'utf8' });
-if (jest.status !== 0) throw new Error(jest.stderr);
-const run = new Set(JSON.parse(jest.stdout));
+// `npm test` and `npm run test:kafka`.
+const run = new Set(['jest.config.cjs', 'tests/kafka/jest.config.cjs'].flatMap(listTests));
 const forgotten = specs.filter((file) => !run.has(file));
 
 for (const file of forgotten) console.error(`jest does not run ${path.relative(root, file)}`);

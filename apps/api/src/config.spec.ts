@@ -45,6 +45,39 @@ describe('the configuration', () => {
     await rm(dir, { recursive: true });
   });
 
+  test('of Kafka is complete or refused, and shows neither password nor key', async () => {
+    const dir = await mkdtemp(path.join(os.tmpdir(), 'runplane-config-'));
+    const key = path.join(dir, 'key.pem');
+    await writeFile(key, 'canary');
+    const tls = { RUNPLANE_KAFKA_TLS: 'on', RUNPLANE_KAFKA_TLS_CERT_FILE: key, RUNPLANE_KAFKA_TLS_KEY_FILE: key };
+    const sasl = { RUNPLANE_KAFKA_SASL_MECHANISM: 'plain', RUNPLANE_KAFKA_SASL_USERNAME: 'app', RUNPLANE_KAFKA_SASL_PASSWORD: 'canary' };
+    const env = { RUNPLANE_KAFKA_BROKERS: 'a:9092, [::1]:9093', ...tls, ...sasl };
+
+    await expect(readConfig(env)).resolves.toMatchObject({
+      kafka: {
+        topic: 'runplane.events',
+        options: {
+          brokers: ['a:9092', '[::1]:9093'],
+          tls: { cert: 'canary', key: 'canary' },
+          sasl: { mechanism: 'plain', username: 'app', password: 'canary' },
+        },
+      },
+    });
+    for (const [wrong, told] of [
+      [{ RUNPLANE_KAFKA_BROKERS: 'kafka://a:9092' }, 'RUNPLANE_KAFKA_BROKERS'],
+      [{ RUNPLANE_KAFKA_SOURCE: 'https://a/' }, 'RUNPLANE_KAFKA_SOURCE'],
+      [{ RUNPLANE_KAFKA_TOPIC: 'no such name' }, 'RUNPLANE_KAFKA_TOPIC'],
+      [{ RUNPLANE_KAFKA_SASL_PASSWORD: '' }, 'RUNPLANE_KAFKA_SASL_PASSWORD'],
+      [{ RUNPLANE_KAFKA_TLS_KEY_FILE: '' }, 'RUNPLANE_KAFKA_TLS_KEY_FILE'],
+      [{ RUNPLANE_KAFKA_TLS_CA_FILE: path.join(dir, 'none') }, 'ENOENT'],
+    ] as const) {
+      const refusal = readConfig({ ...env, ...wrong });
+      await expect(refusal).rejects.toThrow(told);
+      await expect(refusal).rejects.not.toThrow('canary');
+    }
+    await rm(dir, { recursive: true });
+  });
+
   test('of a profile that launches Jobs needs to know the way from pods to the API, and from the API to the cluster', async () => {
     const dir = await mkdtemp(path.join(os.tmpdir(), 'runplane-config-'));
     const file = path.join(dir, 'backends.json');

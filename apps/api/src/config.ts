@@ -2,6 +2,10 @@ import { readFile } from 'node:fs/promises';
 import path from 'node:path';
 import { BackendProfiles } from '@runplane/contracts';
 import { z } from 'zod';
+import { ConfigError } from './config-error';
+import { kafkaVariables, readKafka, type KafkaConfig } from './kafka-config';
+
+export { ConfigError } from './config-error';
 
 // What the environment may say; docs/configuration.md has the same names, by test.
 
@@ -32,6 +36,7 @@ export const Environment = z.object({
   RUNPLANE_STATEMENT_TIMEOUT_MS: count(1_000, 600_000).default(15_000),
   RUNPLANE_WAITERS_MAX: count(1, 1_000_000).default(10_000),
   RUNPLANE_LOG_LEVEL: z.enum(['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent']).default('info'),
+  ...kafkaVariables,
 });
 
 export interface Config {
@@ -64,11 +69,8 @@ export interface Config {
   readonly statementTimeoutMs: number;
   readonly waitersMax: number;
   readonly logLevel: string;
-}
-
-/** A mistake of the operator: its message is all that is shown. */
-export class ConfigError extends Error {
-  override readonly name = 'ConfigError';
+  /** Absent: nothing goes to Kafka. */
+  readonly kafka: KafkaConfig | undefined;
 }
 
 /** Reads and checks everything at start, so that a typing error is found then and not by the first run. An empty variable counts as absent. */
@@ -103,6 +105,7 @@ export async function readConfig(env: NodeJS.ProcessEnv): Promise<Config> {
     statementTimeoutMs: variables.RUNPLANE_STATEMENT_TIMEOUT_MS,
     waitersMax: variables.RUNPLANE_WAITERS_MAX,
     logLevel: variables.RUNPLANE_LOG_LEVEL,
+    kafka: await readKafka(variables),
   };
 }
 

@@ -11,7 +11,7 @@ import { TopicPublisher } from './topic-publisher';
  * keys where the Java client would put them. Connects with the first record of a topic; topics fail for themselves.
  *
  * Errors    InvalidRequest for options that are not valid. What goes wrong later is in the outcomes, without password and key.
- * Source    docs/relay.md#kafka
+ * Source    docs/kafka.md
  */
 export function openKafkaPublisher(given: KafkaOptions): Publisher {
   const options = parseInput(KafkaOptions, given);

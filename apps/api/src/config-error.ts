@@ -1,0 +1,4 @@
+/** A mistake of the operator: its message is all that is shown. */
+export class ConfigError extends Error {
+  override readonly name = 'ConfigError';
+}
