@@ -116,7 +116,7 @@ export const ImportedSubmission = z
     state: z.enum(SUBMISSION_STATES).default('pending'),
     attempts: z.int().min(0).max(2_147_483_647).default(0),
     lastError: z.string().nullish(),
-    createdAt: time.optional(),
+    createdAt: time.refine((given) => new Date(given).getUTCFullYear() >= 1, 'must not lie before the year 1').optional(),
   })
   .meta({ id: 'ImportedSubmission' });
 export type ImportedSubmission = z.input<typeof ImportedSubmission>;

@@ -5,6 +5,7 @@ import {
   claimQueueTasks,
   createQueueTask,
   createQueueTasks,
+  listQueueLanes,
   readyDueTasksOnce,
   renewQueueTask,
   renewQueueTasks,
@@ -73,6 +74,9 @@ describe('making tasks', () => {
     expect(again).toEqual({ task: first.task, replayed: true });
     const other = createQueueTask(t.db, { tenantId, idempotencyKey: 'k1', task: newQueueTask({ queue, payload: { n: 2 } }) });
     await expect(other).rejects.toMatchObject({ code: 'idempotency_conflict', data: { id: first.task.id } });
+    const inNewLane = createQueueTask(t.db, { tenantId, idempotencyKey: 'k1', task: newQueueTask({ queue, lane: 'refused' }) });
+    await expect(inNewLane).rejects.toMatchObject({ code: 'idempotency_conflict' });
+    expect((await listQueueLanes(t.db, { tenantId, queue })).lanes.map(({ lane }) => lane)).not.toContain('refused');
     // the key is the project's and the tenant's
     const elsewhere = await createQueueTask(t.db, {
       tenantId: 'other',

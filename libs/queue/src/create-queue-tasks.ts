@@ -114,51 +114,25 @@ function newTask(tenantId: string, task: ParsedTask, key: string | undefined): N
   };
 }
 
+const WORK = [
+  'projectId',
+  'queue',
+  'lane',
+  'backendProfile',
+  'providerId',
+  'workspaceRef',
+  'sessionRef',
+  'executionPolicy',
+  'resourceBundleRef',
+] as const;
+
 /** What defines the work of a task: by it a repeat is told from a conflict, and a retry finds out that the stored task is still the one it was. */
 export function workHash(
   tenantId: string,
-  work: Pick<
-    NewTask,
-    | 'projectId'
-    | 'queue'
-    | 'lane'
-    | 'backendProfile'
-    | 'providerId'
-    | 'workspaceRef'
-    | 'sessionRef'
-    | 'executionPolicy'
-    | 'resourceBundleRef'
-    | 'references'
-  > & { payload: JsonObject },
+  work: Pick<NewTask, (typeof WORK)[number] | 'references'> & { payload: JsonObject },
 ): ReturnType<typeof contentHash> {
-  const {
-    projectId,
-    queue,
-    lane,
-    backendProfile,
-    providerId,
-    workspaceRef,
-    sessionRef,
-    executionPolicy,
-    resourceBundleRef,
-    payload,
-    references,
-  } = work;
-  const content: JsonObject = {
-    tenantId,
-    projectId,
-    queue,
-    lane,
-    backendProfile,
-    providerId,
-    workspaceRef,
-    sessionRef,
-    executionPolicy,
-    resourceBundleRef,
-    payload,
-    references: [...references],
-  };
-  return contentHash(content);
+  const fields: JsonObject = Object.fromEntries(WORK.map((name) => [name, work[name]]));
+  return contentHash({ tenantId, ...fields, payload: work.payload, references: [...work.references] });
 }
 
 const keysOf = (tasks: readonly NewTask[]): (NewTask & { idempotencyKey: string })[] =>

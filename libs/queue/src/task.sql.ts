@@ -217,7 +217,7 @@ export interface NewTask {
 const InsertedRow = z.object({ tenants: column.int, id: column.text.nullable(), due: column.bool.nullable() });
 
 /**
- * Inserts tasks, and the lanes that are new. A task whose key is taken, also by a twin that commits while this waits, is left out of `made`:
+ * Inserts tasks, and the lanes that are new with them. A task whose key is taken, also by a twin that commits while this waits, is left out of `made`:
  * read it by its key then. `tenantExists: false`: nothing is written.
  *
  * Keys and lanes are inserted in their order, so that two calls cannot wait for each other in a circle.
@@ -259,7 +259,7 @@ export async function insertTasks(
       RETURNING id, due
     ), lanes AS (
       INSERT INTO runplane.queue_lanes (tenant_id, queue, lane)
-      SELECT DISTINCT tenant.id, g.queue, g.lane FROM given g, tenant
+      SELECT DISTINCT tenant.id, g.queue, g.lane FROM given g JOIN made ON made.id = g.id CROSS JOIN tenant
       WHERE NOT EXISTS (SELECT FROM runplane.queue_lanes l WHERE l.tenant_id = tenant.id AND l.queue = g.queue AND l.lane = g.lane)
       ORDER BY 1, 2, 3
       ON CONFLICT DO NOTHING

@@ -19,7 +19,13 @@ import { requireLockedHead } from './require-head';
 import type { SessionKey } from './session.sql';
 import { insertImportedSubmissions, listTakenSubmissions, lockQueueHead, type NewImportedSubmission } from './submission-rows.sql';
 
-const Submissions = z.array(ImportedSubmission).min(1).max(IMPORTED_SUBMISSIONS_MAX);
+/** Each id once: the ids of one call are compared with those of the session, and not with each other. */
+const Submissions = z
+  .array(ImportedSubmission)
+  .min(1)
+  .max(IMPORTED_SUBMISSIONS_MAX)
+  .refine((all) => [all.map((each) => each.operationId), all.map((each) => each.submissionId)].every(isDistinct), 'names an id twice');
+const isDistinct = (ids: readonly string[]): boolean => new Set(ids).size === ids.length;
 
 /**
  * Brings submissions of an older store that no event of the log stands behind ("recovery" rows of a migration): before everything that the session

@@ -241,6 +241,9 @@ test('submissions of an older store stand before all others, end by events, and 
     });
   expect(await bring(['x', 'y', 'z'])).toEqual({ imported: 3, replayed: false });
   expect(await bring(['x', 'y', 'z'])).toEqual({ imported: 3, replayed: true });
+  await expect(bring(['v', 'v'])).rejects.toEqual(coded('invalid_request'));
+  const early = { operationId: 'v', submissionId: 's-v', kind: 'turn', createdAt: '0000-12-31T23:59:59Z' };
+  await expect(createSessions(t.db).importSubmissions({ ...key('old'), submissions: [early] })).rejects.toEqual(coded('invalid_request'));
   await accept('old', 'a');
   await expect(bring(['w'])).rejects.toEqual(coded('submission_exists'));
   const list = () => listUnfinishedSubmissions(t.db, key('old'));

@@ -63,6 +63,13 @@ export const queueGuards = [
     test: claims('a key gives the same task again, whatever does not define its work, and refuses other work'),
   },
   {
+    name: 'a task that is refused leaves no lane behind',
+    file: `${QUEUE}/task.sql.ts`,
+    text: 'FROM given g JOIN made ON made.id = g.id CROSS JOIN tenant',
+    replacement: 'FROM given g CROSS JOIN tenant',
+    test: claims('a key gives the same task again'),
+  },
+  {
     name: 'a report names the version that was read',
     file: `${QUEUE}/update-queue-attempt.ts`,
     text: 'if (version !== expectedVersion)',

@@ -173,4 +173,11 @@ export const submissionGuards = [
     replacement: "...VIEW_TABLES.map(({ table }) => table), 'submission_heads', 'session_rebuilds',",
     test: deletion('leaves nothing of a rebuild that folds a page at that moment'),
   },
+  {
+    name: 'submissions that are brought name each id once',
+    file: `${SESSIONS}/import-submissions.ts`,
+    text: ".refine((all) => [all.map((each) => each.operationId), all.map((each) => each.submissionId)].every(isDistinct), 'names an id twice')",
+    replacement: '.refine(() => isDistinct([]))',
+    test: submissions('submissions of an older store stand before all others'),
+  },
 ];
