@@ -453,6 +453,31 @@ export class CursorExpired extends DomainError<'cursor_expired', { oldestCursor:
   readonly code = 'cursor_expired';
 }
 
+/** The store knows no such sink: a relay makes it when it first serves it. */
+export class SinkNotFound extends DomainError<'sink_not_found', { sink: string }> {
+  readonly code = 'sink_not_found';
+}
+
+/** Nobody relays to a disabled sink; enable it first. */
+export class SinkDisabled extends DomainError<'sink_disabled', { sink: string }> {
+  readonly code = 'sink_disabled';
+}
+
+/** The sink has no such blocked key: its events go through, or there are none. */
+export class BlockedKeyNotFound extends DomainError<'blocked_key_not_found', { sink: string; key: string }> {
+  readonly code = 'blocked_key_not_found';
+}
+
+/** The key is no longer blocked at the event that the call names: read the list again. */
+export class BlockedKeyMoved extends DomainError<'blocked_key_moved', { sink: string; key: string; cursor: string | null }> {
+  readonly code = 'blocked_key_moved';
+}
+
+/** A range is being sent to the sink again already: wait for its end, or disable the sink. */
+export class RepublishRunning extends DomainError<'republish_running', { sink: string; shards: number }> {
+  readonly code = 'republish_running';
+}
+
 /** No such approval in this session. */
 export class ApprovalNotFound extends DomainError<'approval_not_found', { sessionId: string; approvalId: string }> {
   readonly code = 'approval_not_found';
@@ -708,6 +733,11 @@ export type RunplaneError =
   | LaneFull
   | RebuildRunning
   | CursorExpired
+  | SinkNotFound
+  | SinkDisabled
+  | BlockedKeyNotFound
+  | BlockedKeyMoved
+  | RepublishRunning
   | ApprovalNotFound
   | ApprovalConflict
   | ApprovalNotPending

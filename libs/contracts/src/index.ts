@@ -17,6 +17,7 @@ export * from './partition';
 export * from './process-job';
 export * from './queue-resources';
 export * from './redact';
+export * from './relay-resources';
 export * from './request-resources';
 export * from './resources';
 export * from './retention-resources';

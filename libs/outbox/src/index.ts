@@ -15,3 +15,4 @@ export {
   type RefusalReason,
 } from './publisher';
 export { feedProbe, feedStreams, readFeed, waitForFeed, type ReadFeed } from './read-feed';
+export * from './relay';

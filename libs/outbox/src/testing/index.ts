@@ -1,0 +1,2 @@
+export { createMemorySink, type CallFault, type MemorySink, type MemorySinkOptions } from './memory-sink';
+export { appendEvents, type Appended } from './append-events';
