@@ -2,10 +2,10 @@ import type { PublishRecord } from '@runplane/outbox';
 import { startEmbeddedKafka, type ConsumedMessage, type EmbeddedKafka } from '@runplane/outbox/embedded-kafka';
 
 /** A broker for the tests of a file. */
-export function useKafka(): { readonly broker: EmbeddedKafka } {
+export function useKafka(options: Parameters<typeof startEmbeddedKafka>[0] = {}): { readonly broker: EmbeddedKafka } {
   let broker: EmbeddedKafka | undefined;
   beforeAll(async () => {
-    broker = await startEmbeddedKafka();
+    broker = await startEmbeddedKafka(options);
   });
   afterAll(async () => await broker?.close());
   return {

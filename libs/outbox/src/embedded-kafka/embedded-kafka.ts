@@ -6,18 +6,23 @@ import net from 'node:net';
 import os from 'node:os';
 import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
-import { Kafka, logLevel } from 'kafkajs';
+import { AclOperationTypes, AclPermissionTypes, AclResourceTypes, Kafka, logLevel, ResourcePatternTypes, type Admin } from 'kafkajs';
 import { EmbeddedKafkaError, ensureKafkaJars } from './kafka-jars';
+import { makeSecureListener, SECURE_LISTENER, type SecureAccess, type SecureListener } from './secure-listener';
 
 // A Kafka broker (KRaft, one node) as a process, for a machine that has none: tests, benchmarks, the demo. It listens on 127.0.0.1 only,
-// without credentials, and its data goes with it. A watchdog, a shell that waits for the end of a pipe, ends it when this process has gone.
+// without credentials or with ones that are no secret, and its data goes with it. A watchdog, a shell that waits for the end of a pipe, ends it when this process has gone.
 
 export interface EmbeddedKafka {
   /** `host:port`, the same over restarts. */
   readonly brokers: readonly string[];
   /** Where the broker keeps its log segments, one folder per partition, and `broker.log` beside them. */
   readonly dir: string;
+  /** A second way in, with TLS and login; where it was asked for. */
+  readonly secure: SecureAccess | undefined;
   createTopic(topic: string, options?: { partitions?: number; config?: Readonly<Record<string, string>> }): Promise<void>;
+  /** Takes from whoever comes with this name the right to write to a topic; for brokers with a secure way in. */
+  denyWrite(topic: string, username: string): Promise<void>;
   /** After stop or kill, with the same data. Resolves when it answers. */
   start(): Promise<void>;
   /** A controlled shutdown. */
@@ -45,16 +50,17 @@ const LOG_OPTIONS = [
 ];
 
 /** Starts a broker with an empty log. Without topics: none is made by itself. Errors: EmbeddedKafkaError. */
-export async function startEmbeddedKafka(): Promise<EmbeddedKafka> {
+export async function startEmbeddedKafka({ secure = false }: { secure?: boolean } = {}): Promise<EmbeddedKafka> {
   const jars = await ensureKafkaJars();
   const dir = await mkdtemp(path.join(os.tmpdir(), 'runplane-kafka-'));
-  const broker = new Broker(jars, dir, await freePort(), await freePort());
   try {
+    const listener = secure ? makeSecureListener(dir, await freePort()) : undefined;
+    const broker = new Broker(jars, dir, await freePort(), await freePort(), listener);
     await broker.format();
     await broker.start();
     return broker;
   } catch (error) {
-    await broker.close();
+    await rm(dir, { recursive: true, force: true });
     throw error;
   }
 }
@@ -65,11 +71,17 @@ class Broker implements EmbeddedKafka {
   readonly #properties: string;
   readonly #classPath: string;
   readonly #settings: Readonly<Record<string, string | number | boolean>>;
+  readonly #listener: SecureListener | undefined;
   #child: ChildProcess | undefined;
 
-  constructor(jars: string, dir: string, port: number, controllerPort: number) {
+  constructor(jars: string, dir: string, port: number, controllerPort: number, listener: SecureListener | undefined) {
     this.dir = dir;
     this.brokers = [`127.0.0.1:${port}`];
+    this.#listener = listener;
+    const listeners = [
+      `PLAINTEXT://127.0.0.1:${port}`,
+      ...(listener?.access.brokers ?? []).map((address) => `${SECURE_LISTENER}://${address}`),
+    ];
     this.#classPath = path.join(jars, '*');
     this.#properties = path.join(dir, 'server.properties');
     this.#settings = {
@@ -77,9 +89,10 @@ class Broker implements EmbeddedKafka {
       'node.id': 1,
       'controller.quorum.voters': `1@127.0.0.1:${controllerPort}`,
       'controller.listener.names': 'CONTROLLER',
-      listeners: `PLAINTEXT://127.0.0.1:${port},CONTROLLER://127.0.0.1:${controllerPort}`,
-      'advertised.listeners': `PLAINTEXT://127.0.0.1:${port}`,
-      'listener.security.protocol.map': 'CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT',
+      listeners: [...listeners, `CONTROLLER://127.0.0.1:${controllerPort}`].join(),
+      'advertised.listeners': listeners.join(),
+      'listener.security.protocol.map': `CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,${SECURE_LISTENER}:SASL_SSL`,
+      'inter.broker.listener.name': 'PLAINTEXT',
       'log.dirs': path.join(dir, 'data'),
       'auto.create.topics.enable': false,
       'num.partitions': PARTITIONS,
@@ -89,13 +102,26 @@ class Broker implements EmbeddedKafka {
       'transaction.state.log.min.isr': 1,
       'group.initial.rebalance.delay.ms': 0,
       'log.segment.bytes': 64 * 1024 * 1024,
+      ...listener?.settings,
     };
+  }
+
+  get secure(): SecureAccess | undefined {
+    return this.#listener?.access;
   }
 
   async format(): Promise<void> {
     const lines = Object.entries(this.#settings).map(([name, value]) => `${name}=${value}\n`);
     await writeFile(this.#properties, lines.join(''));
-    const args = this.#java('kafka.tools.StorageTool', 'format', '--cluster-id', CLUSTER_ID, '--config', this.#properties);
+    const args = this.#java(
+      'kafka.tools.StorageTool',
+      'format',
+      '--cluster-id',
+      CLUSTER_ID,
+      '--config',
+      this.#properties,
+      ...(this.#listener?.formatArgs ?? []),
+    );
     const formatted = spawnSync('java', args, { encoding: 'utf8' });
     if (formatted.status !== 0)
       throw new EmbeddedKafkaError(`Kafka's storage could not be formatted:\n${formatted.stdout}${formatted.stderr}`);
@@ -143,14 +169,23 @@ class Broker implements EmbeddedKafka {
     topic: string,
     { partitions = PARTITIONS, config = {} }: Parameters<EmbeddedKafka['createTopic']>[1] = {},
   ): Promise<void> {
-    const admin = this.#client().admin();
-    await admin.connect();
-    try {
-      const configEntries = Object.entries(config).map(([name, value]) => ({ name, value }));
-      await admin.createTopics({ waitForLeaders: true, topics: [{ topic, numPartitions: partitions, configEntries }] });
-    } finally {
-      await admin.disconnect();
-    }
+    const configEntries = Object.entries(config).map(([name, value]) => ({ name, value }));
+    await this.#administer((admin) =>
+      admin.createTopics({ waitForLeaders: true, topics: [{ topic, numPartitions: partitions, configEntries }] }),
+    );
+  }
+
+  async denyWrite(topic: string, username: string): Promise<void> {
+    const acl = {
+      resourceType: AclResourceTypes.TOPIC,
+      resourceName: topic,
+      resourcePatternType: ResourcePatternTypes.LITERAL,
+      principal: `User:${username}`,
+      host: '*',
+      operation: AclOperationTypes.WRITE,
+      permissionType: AclPermissionTypes.DENY,
+    };
+    await this.#administer((admin) => admin.createAcls({ acl: [acl] }));
   }
 
   async close(): Promise<void> {
@@ -172,20 +207,18 @@ class Broker implements EmbeddedKafka {
 
   async #answers(): Promise<boolean> {
     if (!(await canConnect(this.brokers))) return false;
-    const admin = this.#client().admin();
+    const brokers = await this.#administer(async (admin) => (await admin.describeCluster()).brokers).catch(() => []);
+    return brokers.length > 0;
+  }
+
+  async #administer<T>(work: (admin: Admin) => Promise<T>): Promise<T> {
+    const admin = new Kafka({ brokers: [...this.brokers], clientId: 'embedded-kafka', logLevel: logLevel.NOTHING }).admin();
     try {
       await admin.connect();
-      const { brokers } = await admin.describeCluster();
-      return brokers.length > 0;
-    } catch {
-      return false;
+      return await work(admin);
     } finally {
       await admin.disconnect().catch(() => undefined);
     }
-  }
-
-  #client(): Kafka {
-    return new Kafka({ brokers: [...this.brokers], clientId: 'embedded-kafka', logLevel: logLevel.NOTHING });
   }
 
   #java(main: string, ...args: string[]): string[] {

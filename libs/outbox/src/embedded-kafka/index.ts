@@ -3,3 +3,4 @@
 export { startEmbeddedKafka, type EmbeddedKafka } from './embedded-kafka';
 export { followTopics, readTopic, type ConsumedMessage } from './follow-topic';
 export { EmbeddedKafkaError, ensureKafkaJars, KAFKA_VERSION, missingForKafka } from './kafka-jars';
+export type { SecureAccess } from './secure-listener';
