@@ -48,7 +48,7 @@ const MACHINES = [
     states: 'SUBMISSION_STATES',
     transitions: 'SUBMISSION_TRANSITIONS',
     about:
-      'Column `submissions.state`. Born `pending` by `acceptSubmission`. Whether the oldest one of a session is claimed stands on its head row, `submission_heads.state`. Deletion, fork and import end what is open, with events.',
+      'Column `submissions.state`. Born `pending` by `acceptSubmission`. Whether the oldest one of a session is claimed stands on its head row, `submission_heads.state`: `waiting` to `claimed` by `claimSubmissions`, under the next epoch; back by `releaseSubmission` and `settleSubmissions`, which fence the holder; whatever moves the head to another submission leaves it `waiting`. A claim that has ended stays `claimed` until the next one takes it. After 10 claims `failExhaustedSubmissionsOnce` ends it. A re-queue puts a failed one behind all others. Deletion, fork and import end what is open, with events.',
   },
   {
     title: 'Cancel request',

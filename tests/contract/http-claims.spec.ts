@@ -43,6 +43,17 @@ const CLAIMS: Record<string, Claims> = {
     holder: `SELECT owner, attempts, epoch FROM runplane.queue_tasks WHERE queue = 'gone'`,
     claimed: 'tasks',
   },
+  'a submission': {
+    path: '/v1/submissions/claims',
+    body: { kind: 'gone', owner: 'w' },
+    table: 'submission_heads',
+    add: async () => {
+      await api.call('POST', '/v1/sessions', { body: { header: { id: 'gone' } } });
+      await api.call('POST', '/v1/sessions/gone/submissions', { body: { kind: 'gone' }, headers: { 'idempotency-key': 'gone' } });
+    },
+    holder: `SELECT owner, attempts, epoch FROM runplane.submission_heads WHERE kind = 'gone'`,
+    claimed: 'submissions',
+  },
 };
 
 test.each(Object.keys(CLAIMS))(

@@ -73,10 +73,12 @@ describe('a runner that was replaced', () => {
   });
 });
 
-/** Routes of session workers: whatever names an epoch below a session. */
-const workerRoutes = Object.entries(ROUTE_SAMPLES).flatMap(([route, { body }]) =>
+/** Whatever names an epoch below a session: routes of session workers, and of workers that have claimed a submission of it. */
+const epochRoutes = Object.entries(ROUTE_SAMPLES).flatMap(([route, { body }]) =>
   route.startsWith('POST /v1/sessions/:sessionId/') && 'epoch' in (body?.({ leaseEpoch: 1 } as World) ?? {}) ? [route] : [],
 );
+const claimRoutes = epochRoutes.filter((route) => route.includes('/submissions/:operationId/'));
+const workerRoutes = epochRoutes.filter((route) => !claimRoutes.includes(route));
 
 describe('a session worker that was replaced', () => {
   async function makeReplacedWorker(): Promise<World> {
@@ -106,6 +108,25 @@ describe('a session worker that was replaced', () => {
 
     if (route.endsWith('/release')) expect(answer).toMatchObject({ status: 200, body: { released: false } });
     else expect(answer).toMatchObject({ status: 409, body: { code: 'session_lease_lost', failureKind: 'runner-lease-conflict' } });
+    expect(await allRows(api.db)).toEqual(before);
+  });
+});
+
+describe('a worker whose claim of a submission is over', () => {
+  test('meets a fence on every route that names its epoch', () => {
+    expect(claimRoutes).toEqual([
+      'POST /v1/sessions/:sessionId/submissions/:operationId/renew',
+      'POST /v1/sessions/:sessionId/submissions/:operationId/release',
+    ]);
+  });
+
+  test.each(claimRoutes)('moves nothing by %s', async (route) => {
+    const world = await makeWorld(api);
+    const before = await allRows(api.db);
+
+    const answer = await callSample(api, route, world);
+
+    expect(answer).toMatchObject({ status: 409, body: { code: 'claim_lost', failureKind: 'runner-lease-conflict' } });
     expect(await allRows(api.db)).toEqual(before);
   });
 });

@@ -52,6 +52,31 @@ test('a submission is accepted with 202, repeated with 200, read, counted, liste
   await expect(other.getSubmission('s/1', 'op-1')).rejects.toMatchObject({ status: 404 });
 });
 
+test('a submission is claimed by whoever waits, kept, given back, ended under its claim, and queued again when it has failed', async () => {
+  await client.createSession({ id: 'w1' });
+  const [waiting] = [client.claimSubmissions({ owner: 'w', kind: 'work', leaseMs: 20_000 }, { waitSeconds: 20 })];
+  await client.acceptSubmission('w1', { kind: 'work', payload: { n: 1 } }, { operationId: 'a' });
+  await client.acceptSubmission('w1', { kind: 'work' }, { operationId: 'b' });
+  const [a] = await waiting;
+  expect(a).toMatchObject({ sessionId: 'w1', operationId: 'a', payload: { n: 1 }, epoch: 2, attempts: 1, attemptsLeft: 9 });
+  expect(await client.claimSubmissions({ owner: 'v', kind: 'work' })).toEqual([]);
+  expect(await client.renewSubmission('w1', 'a', { epoch: 2 })).toMatchObject({ claimRemainingMs: 30_000 });
+  const named = { sessionId: 'w1', operationId: 'a', epoch: 2 };
+  expect(await client.renewSubmissions({ claims: [named] })).toMatchObject([{ verdict: 'ok' }]);
+  expect(await client.releaseSubmission('w1', 'a', { epoch: 2, error: 'later', delayMs: 0 })).toMatchObject({
+    attempts: 1,
+    lastError: 'later',
+  });
+  const [again] = await client.claimSubmissions({ owner: 'w', kind: 'work' });
+  await expect(client.renewSubmission('w1', 'a', { epoch: 2 })).rejects.toMatchObject({ status: 409, code: 'claim_lost' });
+  const { epoch } = again as { epoch: number };
+  expect(await client.settleSubmissions([{ ...named, epoch, outcome: 'failed', error: 'no' }])).toMatchObject([
+    { verdict: 'ok', state: 'failed' },
+  ]);
+  expect(await client.requeueSubmission('w1', 'a')).toMatchObject({ changed: true, submission: { place: 3, state: 'pending' } });
+  expect((await client.listSubmissions('w1')).submissions.map(({ operationId }) => operationId)).toEqual(['b', 'a']);
+});
+
 test('a session goes out as lines and comes in as another tenant’s, is forked, and is deleted', async () => {
   await client.createSession({ id: 'c1', note: 'é' });
   await client.acceptSubmission('c1', { kind: 'turn' }, { operationId: 'op' });

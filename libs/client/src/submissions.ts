@@ -1,5 +1,8 @@
 import {
   type AcceptSubmission,
+  type ClaimedSubmission,
+  ClaimedSubmissions,
+  type ClaimSubmissions,
   CopiedSession,
   DeletedRun,
   DeletedSession,
@@ -8,10 +11,18 @@ import {
   type ForkSession,
   LIST_ROWS_MAX,
   newId,
+  type ReleaseSubmission,
+  RenewedSubmission,
+  type RenewSubmission,
+  type RenewSubmissions,
+  RequeuedSubmission,
+  type SettleSubmissions,
   Submission,
   SubmissionCounts,
   SubmissionList,
   SubmissionReceipt,
+  type SubmissionVerdict,
+  SubmissionVerdicts,
 } from '@runplane/contracts';
 import { callsOf } from './calls';
 import type { CallOptions, Transport } from './transport';
@@ -65,6 +76,38 @@ export function submissionCalls(transport: Transport) {
 
     endSubmission: (sessionId: string, operationId: string, end: EndSubmission, o?: CallOptions): Promise<EndedSubmission> =>
       post(`${at(sessionId, operationId)}/end`, end, EndedSubmission, o),
+
+    /** Not repeated after a lost answer: a repeat would claim further ones. What was claimed in vain goes to others when the claim ends. */
+    async claimSubmissions(
+      claim: ClaimSubmissions,
+      { waitSeconds, ...o }: CallOptions & { waitSeconds?: number | undefined } = {},
+    ): Promise<ClaimedSubmission[]> {
+      const body = waitSeconds === undefined ? claim : { ...claim, waitSeconds };
+      const { submissions } = await call(
+        { method: 'POST', path: '/submissions/claims', body, answer: ClaimedSubmissions, repeatable: false, waitSeconds },
+        o,
+      );
+      return submissions;
+    },
+
+    renewSubmission: (sessionId: string, operationId: string, renewal: RenewSubmission, o?: CallOptions): Promise<RenewedSubmission> =>
+      post(`${at(sessionId, operationId)}/renew`, renewal, RenewedSubmission, o),
+
+    async renewSubmissions(renewal: RenewSubmissions, o?: CallOptions): Promise<SubmissionVerdict[]> {
+      return (await post('/submissions/claims/renew', renewal, SubmissionVerdicts, o)).claims;
+    },
+
+    /** Without an error: it was not begun, and the try does not count. */
+    releaseSubmission: (sessionId: string, operationId: string, release: ReleaseSubmission, o?: CallOptions): Promise<Submission> =>
+      post(`${at(sessionId, operationId)}/release`, release, Submission, o),
+
+    async settleSubmissions(settlements: SettleSubmissions['settlements'], o?: CallOptions): Promise<SubmissionVerdict[]> {
+      return (await post('/submissions/claims/settle', { settlements }, SubmissionVerdicts, o)).claims;
+    },
+
+    /** Gives a failed one another try, behind everything that its session has. */
+    requeueSubmission: (sessionId: string, operationId: string, o?: CallOptions): Promise<RequeuedSubmission> =>
+      post(`${at(sessionId, operationId)}/requeue`, undefined, RequeuedSubmission, o),
 
     /** A session of its own, as this one was up to an event. Sent once: a repeat finds the id in use. */
     forkSession: (sessionId: string, fork: ForkSession, o?: CallOptions): Promise<CopiedSession> =>

@@ -358,6 +358,7 @@ export class ClaimLost extends DomainError<
   { sessionId: string; operationId: string; epoch: number; currentEpoch: number | null }
 > {
   readonly code = 'claim_lost';
+  override readonly failureKind = 'runner-lease-conflict';
 }
 
 /** The session has as many unfinished submissions as it may: repeat the call when some have ended. */

@@ -98,9 +98,12 @@ export const SESSION_TRANSITIONS = {
 export const SUBMISSION_STATES = ['pending', 'completed', 'failed'] as const;
 export type SubmissionState = (typeof SUBMISSION_STATES)[number];
 export const SUBMISSION_TRANSITIONS = {
-  pending: { completed: ['endSubmission'], failed: ['endSubmission', 'deleteSession', 'forkSession', 'importSession'] },
+  pending: {
+    completed: ['endSubmission', 'settleSubmissions'],
+    failed: ['endSubmission', 'settleSubmissions', 'failExhaustedSubmissionsOnce', 'deleteSession', 'forkSession', 'importSession'],
+  },
   completed: {},
-  failed: {},
+  failed: { pending: ['requeueSubmission'] },
 } as const satisfies Transitions<SubmissionState>;
 
 /** Whether the submission at the head of a session waits, or is held by a worker. */

@@ -55,7 +55,10 @@ export const Submission = z
       .nullable()
       .meta({ description: 'Who works on it under a live claim' }),
     attempts: z.int().meta({ description: 'How often it was claimed' }),
-    lastError: z.string().nullable(),
+    lastError: z.string().nullable().meta({ description: 'Of its last try that failed' }),
+    readyInMs: z.int().nullable().meta({
+      description: 'Until it may be claimed, 0 at once; null while it is claimed, has ended, or others of its session come first',
+    }),
     acceptedSequence: z.int(),
     place: z.int().meta({ description: 'Its order in the session; a re-queue gives a greater one' }),
     durableCursor,

@@ -26,6 +26,7 @@ const SubmissionRow = z.object({
   owner: column.text.nullable(),
   epoch: column.int.nullable(),
   claimInMs: column.int.nullable(),
+  readyInMs: column.int.nullable(),
   createdAt: column.time,
   endedAt: column.time.nullable(),
   endedSequence: column.int8.nullable(),
@@ -39,7 +40,8 @@ const COLUMNS = sql`
   s.expected_revision::text AS "expectedRevision", s.accepted_sequence::text AS "acceptedSequence", e.tx::text AS "tx", e.position::text AS "position",
   (SELECT store_id FROM runplane.store) AS "storeId", s.place::text AS "place", s.attempts + coalesce(h.attempts, 0) AS "attempts",
   coalesce(h.last_error, s.last_error) AS "lastError", h.owner AS "owner", h.epoch AS "epoch",
-  runplane.ms_until(h.expires_at, runplane.app_now()) AS "claimInMs", runplane.wire_time(s.created_at) AS "createdAt",
+  runplane.ms_until(h.expires_at, runplane.app_now()) AS "claimInMs", runplane.ms_until(h.ready_at, runplane.app_now()) AS "readyInMs",
+  runplane.wire_time(s.created_at) AS "createdAt",
   runplane.wire_time(s.ended_at) AS "endedAt", s.ended_sequence::text AS "endedSequence",
   x.data->>'run_id' AS "runId"`;
 

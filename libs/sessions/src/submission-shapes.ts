@@ -28,6 +28,7 @@ export function toSubmission(row: SubmissionRow): Submission {
     claim: isClaimed ? { owner, epoch, remainingMs: claimInMs } : null,
     attempts: row.attempts,
     lastError: row.lastError,
+    readyInMs: isClaimed || row.readyInMs === null ? null : Math.max(row.readyInMs, 0),
     acceptedSequence: row.acceptedSequence,
     place: row.place,
     durableCursor: cursorOf(row),

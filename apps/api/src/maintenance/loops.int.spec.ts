@@ -1,4 +1,5 @@
 import { useDatabase } from '@runplane/database/testing';
+import * as queue from '@runplane/queue';
 import * as runs from '@runplane/runs';
 import * as sessions from '@runplane/sessions';
 import { Credentials } from '../access/credentials';
@@ -6,8 +7,8 @@ import { startLoops } from './loops';
 
 const store = useDatabase();
 
-test('every bounded pass of libs/runs and libs/sessions is hosted by a loop: nothing that time ends is forgotten', async () => {
-  const passes = Object.keys({ ...runs, ...sessions }).flatMap((name) => /^(\w+)Once$/.exec(name)?.[1] ?? []);
+test('every bounded pass of the libraries is hosted by a loop: nothing that time ends is forgotten', async () => {
+  const passes = Object.keys({ ...queue, ...runs, ...sessions }).flatMap((name) => /^(\w+)Once$/.exec(name)?.[1] ?? []);
   const launcher: runs.Launcher = { kind: 'none', launch: () => Promise.reject(new Error('nothing to launch')) };
 
   const collector: runs.StorageCollector = { kinds: ['folder'], collect: () => Promise.reject(new Error('nothing to delete')) };

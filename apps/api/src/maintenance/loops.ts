@@ -7,7 +7,13 @@ import {
   type RetentionKind,
 } from '@runplane/contracts';
 import type { Db, Stream } from '@runplane/database';
-import { expireReservationsOnce, readyDueTasksOnce, settleAttemptsOnce, sweepQueueLeasesOnce } from '@runplane/queue';
+import {
+  expireReservationsOnce,
+  failExhaustedSubmissionsOnce,
+  readyDueTasksOnce,
+  settleAttemptsOnce,
+  sweepQueueLeasesOnce,
+} from '@runplane/queue';
 import {
   cancelOverdueRunsOnce,
   collectStorageOnce,
@@ -69,6 +75,13 @@ export function startLoops({ db, credentials, launcher, collector, retention = '
     settler(db, onError),
     every('readyDueTasks', 1_000, () => readyDueTasksOnce(db)),
     every('sweepQueueLeases', 1_000, () => sweepQueueLeasesOnce(db)),
+    every('failExhaustedSubmissions', 1_000, () =>
+      failExhaustedSubmissionsOnce(db, {
+        onError: (error) => {
+          onError(error, 'failExhaustedSubmissions');
+        },
+      }),
+    ),
     every('expireReservations', 10_000, () => expireReservationsOnce(db)),
     every('compactRunCounts', 10_000, () => compactRunCountsOnce(db)),
     every('pruneReservations', 60_000, () => pruneReservationsOnce(db)),

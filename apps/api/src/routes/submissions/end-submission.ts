@@ -1,5 +1,4 @@
 import { EndedSubmission, EndSubmission } from '@runplane/contracts';
-import { inTransaction } from '@runplane/database';
 import { endSubmission } from '@runplane/sessions';
 import type { Route } from '..';
 import { SubmissionParams } from '../../http/schemas';
@@ -19,9 +18,6 @@ export const endSubmissionRoute: Route = (app, { db }) => {
       body: EndSubmission,
       response: { 200: EndedSubmission },
     },
-    handler: (request) => {
-      const { tenantId } = request.credential;
-      return inTransaction(db, (tx) => endSubmission(tx, { tenantId, ...request.params, end: request.body }));
-    },
+    handler: (request) => endSubmission(db, { tenantId: request.credential.tenantId, ...request.params, end: request.body }),
   });
 };
