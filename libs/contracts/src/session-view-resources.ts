@@ -61,8 +61,9 @@ export type ProjectedValue = z.infer<typeof ProjectedValue>;
 export const ProjectedValueList = z.object({ projections: z.array(ProjectedValue), cursor }).meta({ id: 'ProjectedValueList' });
 export type ProjectedValueList = z.infer<typeof ProjectedValueList>;
 
-/** Of each part of a session's channel state the newest so many; the lists have all of them. */
+/** Of each part of a session's channel state the newest so many, and up to the one that passes so many bytes; the lists have all of them. */
 export const CHANNEL_STATE_ROWS_MAX = 200;
+export const CHANNEL_STATE_BYTES_MAX = 1024 * 1024;
 
 export const ChannelBinding = z
   .object({ address: z.string(), sequence, data: JsonRecord })

@@ -26,6 +26,7 @@ import {
   type PendingPage,
 } from './requests.sql';
 import { approvalStream, inputStream } from './projections/requests';
+import { cutPage } from './page.sql';
 import { assertOpen } from './judge-append';
 import { requireOpenHead } from './require-head';
 import { readHead } from './session-head.sql';
@@ -89,13 +90,13 @@ export interface ListPending {
   readonly limit?: number | undefined;
 }
 
-/** Approvals that can still be decided, the oldest first, by page. Errors: SessionNotFound, SessionDeleted, InvalidCursor. */
+/** Approvals that can still be decided, the oldest first, by page; one with large summaries is short. Errors: SessionNotFound, SessionDeleted, InvalidCursor. */
 export async function listPendingApprovals(at: At, list: ListPending): Promise<ApprovalList> {
   const { rows, cursor } = await pageOf(at, 'pending-approvals', list, listPendingApprovalsPage, ({ approvalId }) => approvalId);
   return { approvals: rows, cursor };
 }
 
-/** Requests for input that can still be answered, the oldest first, by page. Errors: SessionNotFound, SessionDeleted, InvalidCursor. */
+/** Requests for input that can still be answered, the oldest first, by page; one with large prompts is short. Errors: SessionNotFound, SessionDeleted, InvalidCursor. */
 export async function listPendingInputs(at: At, list: ListPending): Promise<InputRequestList> {
   const { rows, cursor } = await pageOf(at, 'pending-inputs', list, listPendingInputsPage, ({ requestId }) => requestId);
   return { requests: rows, cursor };
@@ -103,25 +104,22 @@ export async function listPendingInputs(at: At, list: ListPending): Promise<Inpu
 
 const Place = z.strictObject({ createdAt: cursorTime, sessionId: identifier, id: identifier });
 
-async function pageOf<Row extends { createdAt: string; sessionId: string }>(
+async function pageOf<Row extends { createdAt: string; sessionId: string; found: number }>(
   at: At,
   kind: string,
   { tenantId, sessionId, cursor, limit = LIST_ROWS_DEFAULT }: ListPending,
   read: (on: SqlExecutor, page: PendingPage) => Promise<Row[]>,
   idOf: (row: Row) => string,
-): Promise<{ rows: Row[]; cursor: string | null }> {
+): Promise<{ rows: Omit<Row, 'found'>[]; cursor: string | null }> {
   const on = executorOf(at);
   if (sessionId !== undefined) await requireOpenHead(on, { tenantId, sessionId });
   const places = defineCursor(kind, Place);
   const filterHash = contentHash({ tenantId, sessionId: sessionId ?? null }).hash;
   const after = cursor === undefined ? undefined : places.decode(cursor, filterHash);
   const rowsMax = Math.min(Math.max(limit, 1), LIST_ROWS_MAX);
-  const found = await read(on, { tenantId, sessionId, after, limit: rowsMax + 1 });
-  const rows = found.slice(0, rowsMax);
-  const last = rows.at(-1);
-  const isMore = found.length > rowsMax && last !== undefined;
-  const place = isMore ? { createdAt: last.createdAt, sessionId: last.sessionId, id: idOf(last) } : undefined;
-  return { rows, cursor: place === undefined ? null : places.encode(place, filterHash) };
+  const { shown, last } = cutPage(await read(on, { tenantId, sessionId, after, limit: rowsMax + 1 }), rowsMax);
+  const place = last && { createdAt: last.createdAt, sessionId: last.sessionId, id: idOf(last) };
+  return { rows: shown, cursor: place === undefined ? null : places.encode(place, filterHash) };
 }
 
 /** What is not found in a session that was deleted is gone. Errors: SessionDeleted; SessionNotFound while it is being copied. */

@@ -7,8 +7,9 @@ import {
   type InputRequest,
   type JsonObject,
 } from '@runplane/contracts';
-import { column, maybeRow, oneRow, rows, sql, type Sql, type SqlExecutor, type StreamProbe } from '@runplane/database';
+import { column, maybeRow, oneRow, rawSql, rows, sql, type Sql, type SqlExecutor, type StreamProbe } from '@runplane/database';
 import { z } from 'zod';
+import { Found, withinBytes } from './page.sql';
 import { NO_SHADOW } from './rebuild/shadow-views.sql';
 import type { SessionKey } from './session.sql';
 
@@ -136,35 +137,53 @@ export interface PendingPage {
   readonly limit: number;
 }
 
-/** Those that can still be decided, the oldest first. Both orders have an index of pending rows. */
-const pendingPage = ({ tenantId, sessionId, after, limit }: PendingPage, id: Sql): Sql => {
-  const order = sessionId === undefined ? sql`a.created_at, a.session_id, ${id}` : sql`a.created_at, ${id}`;
+interface RequestTable {
+  readonly table: Sql;
+  readonly id: string;
+  /** Bytes of a row p. */
+  readonly size: Sql;
+}
+
+/** Those that can still be decided, the oldest first, as a relation with the alias a. Both orders have an index of pending rows. */
+const pendingPage = ({ tenantId, sessionId, after, limit }: PendingPage, { table, id: name, size }: RequestTable): Sql => {
+  const id = rawSql(`a.${name}`);
+  const orderOf = (alias: string): Sql =>
+    rawSql(
+      [...(sessionId === undefined ? ['created_at', 'session_id'] : ['created_at']), name].map((each) => `${alias}.${each}`).join(', '),
+    );
   const behind =
     after === undefined
       ? sql``
       : sessionId === undefined
         ? sql`AND (a.created_at, a.session_id, ${id}) > (${after.createdAt}::timestamptz, ${after.sessionId}::text, ${after.id}::text)`
         : sql`AND (a.created_at, ${id}) > (${after.createdAt}::timestamptz, ${after.id}::text)`;
-  return sql`WHERE a.tenant_id = ${tenantId}::text ${sessionId === undefined ? sql`` : sql`AND a.session_id = ${sessionId}::text`}
-    AND a.state = 'pending' AND a.expires_at > (SELECT runplane.app_now()) AND ${IS_SHOWN} ${behind} ORDER BY ${order} LIMIT ${limit}::int`;
+  const page = sql`SELECT a.* FROM ${table} a WHERE a.tenant_id = ${tenantId}::text ${sessionId === undefined ? sql`` : sql`AND a.session_id = ${sessionId}::text`}
+    AND a.state = 'pending' AND a.expires_at > (SELECT runplane.app_now()) AND ${IS_SHOWN} ${behind} ORDER BY ${orderOf('a')} LIMIT ${limit}::int`;
+  return sql`(SELECT * FROM ${withinBytes(page, { size, order: orderOf('p') })}) a ORDER BY ${orderOf('a')}`;
 };
 
-export async function listPendingApprovalsPage(on: SqlExecutor, page: PendingPage): Promise<Approval[]> {
-  const found = await rows(
-    on,
-    ApprovalRow,
-    sql`SELECT ${APPROVAL_COLUMNS} FROM runplane.approvals a ${pendingPage(page, sql`a.approval_id`)}`,
-  );
-  return found.map(toApproval);
+const APPROVALS: RequestTable = {
+  table: sql`runplane.approvals`,
+  id: 'approval_id',
+  size: sql`octet_length(p.arguments_summary::text) + octet_length(p.tool_name) + octet_length(p.reason)`,
+};
+const INPUTS: RequestTable = {
+  table: sql`runplane.input_requests`,
+  id: 'request_id',
+  size: sql`octet_length(p.prompt) + octet_length(p.input_schema::text)`,
+};
+
+const ListedApproval = ApprovalRow.extend(Found);
+const ListedInput = InputRow.extend(Found);
+
+export async function listPendingApprovalsPage(on: SqlExecutor, page: PendingPage): Promise<(Approval & { found: number })[]> {
+  const found = await rows(on, ListedApproval, sql`SELECT ${APPROVAL_COLUMNS}, a.found AS "found" FROM ${pendingPage(page, APPROVALS)}`);
+  return found.map(({ found: all, ...row }) => ({ ...toApproval(row), found: all }));
 }
 
-export async function listPendingInputsPage(on: SqlExecutor, page: PendingPage): Promise<InputRequest[]> {
-  const found = await rows(
-    on,
-    InputRow,
-    sql`SELECT ${INPUT_COLUMNS} FROM runplane.input_requests a ${pendingPage(page, sql`a.request_id`)}`,
-  );
-  return found.map(toInputRequest);
+export async function listPendingInputsPage(on: SqlExecutor, page: PendingPage): Promise<(InputRequest & { found: number })[]> {
+  const found = await rows(on, ListedInput, sql`SELECT ${INPUT_COLUMNS}, a.found AS "found" FROM ${pendingPage(page, INPUTS)}`);
+  return found.map(({ found: all, ...row }) => ({ ...toInputRequest(row), found: all }));
 }
 
 const OpenRow = z.object({

@@ -1,6 +1,7 @@
-import { PAGE_BYTES_MAX, SUBMISSION_HEAD_STATES, SUBMISSION_STATES } from '@runplane/contracts';
-import { column, joinSql, maybeRow, rows, sql, takingLock, type Sql, type SqlExecutor, type Tx } from '@runplane/database';
+import { SUBMISSION_HEAD_STATES, SUBMISSION_STATES } from '@runplane/contracts';
+import { column, joinSql, maybeRow, rawSql, rows, sql, takingLock, type Sql, type SqlExecutor, type Tx } from '@runplane/database';
 import { z } from 'zod';
+import { cutPage, Found, withinBytes } from './page.sql';
 import type { SessionKey } from './session.sql';
 
 // Submissions as they are read, with what stands on the head row of their session while they are the oldest.
@@ -73,8 +74,7 @@ export interface TenantPlace {
   readonly operationId: string;
 }
 
-/** Rows of a page, and how many there would have been up to its limit: fewer are given where their payloads are large. */
-const PageRow = SubmissionRow.extend({ found: column.int });
+const PageRow = SubmissionRow.extend(Found);
 export interface SubmissionPage {
   readonly rows: SubmissionRow[];
   readonly more: boolean;
@@ -90,7 +90,7 @@ export function listUnfinishedOfSession(
     sql`s.tenant_id = ${tenantId}::text AND s.session_id = ${sessionId}::text`,
     ...(after === undefined ? [] : [sql`s.place > ${String(after.place)}::bigint`]),
   ];
-  return listPage(on, conditions, { order: sql`s.place`, limit });
+  return listPage(on, conditions, { order: (of) => rawSql(`${of}.place`), limit });
 }
 
 /** Those of a tenant, the longest accepted first. */
@@ -107,30 +107,25 @@ export function listUnfinishedOfTenant(
           sql`(s.created_at, s.session_id, s.operation_id) > (${after.createdAt}::timestamptz, ${after.sessionId}::text, ${after.operationId}::text)`,
         ]),
   ];
-  return listPage(on, conditions, { order: sql`s.created_at, s.session_id, s.operation_id`, limit });
+  return listPage(on, conditions, { order: (of) => rawSql(`${of}.created_at, ${of}.session_id, ${of}.operation_id`), limit });
 }
 
 async function listPage(
   on: SqlExecutor,
   conditions: readonly Sql[],
-  { order, limit }: { order: Sql; limit: number },
+  { order, limit }: { order: (alias: string) => Sql; limit: number },
 ): Promise<SubmissionPage> {
+  const page = sql`SELECT s.* FROM runplane.submissions s
+      JOIN runplane.session_heads l ON l.tenant_id = s.tenant_id AND l.session_id = s.session_id AND l.deleted_at IS NULL
+      WHERE ${joinSql([...conditions, sql`s.state = 'pending'`], ' AND ')} ORDER BY ${order('s')} LIMIT ${limit + 1}::int`;
   const found = await rows(
     on,
     PageRow,
     sql`SELECT ${COLUMNS}, s.found AS "found"
-        FROM (
-          SELECT s.*, count(*) OVER ()::int AS found,
-            sum(octet_length(s.payload::text)) OVER (ORDER BY ${order} ROWS UNBOUNDED PRECEDING) - octet_length(s.payload::text) AS bytes_before
-          FROM (
-            SELECT s.* FROM runplane.submissions s
-            JOIN runplane.session_heads l ON l.tenant_id = s.tenant_id AND l.session_id = s.session_id AND l.deleted_at IS NULL
-            WHERE ${joinSql([...conditions, sql`s.state = 'pending'`], ' AND ')} ORDER BY ${order} LIMIT ${limit + 1}::int
-          ) s
-        ) s ${JOINED} WHERE s.bytes_before < ${PAGE_BYTES_MAX}::int ORDER BY ${order}`,
+        FROM (SELECT * FROM ${withinBytes(page, { size: sql`octet_length(p.payload::text)`, order: order('p') })}) s ${JOINED} ORDER BY ${order('s')}`,
   );
-  const shown = found.slice(0, limit);
-  return { rows: shown, more: (found[0]?.found ?? 0) > shown.length };
+  const { shown, last } = cutPage(found, limit);
+  return { rows: shown, more: last !== undefined };
 }
 
 const QueueHead = z.object({

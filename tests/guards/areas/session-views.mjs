@@ -74,4 +74,25 @@ export const sessionViewsGuards = [
     replacement: 'is: sql`true`',
     test: sessionViews('what is over in a channel is removed after its time, and the log keeps it'),
   },
+  {
+    name: 'a page of large rows is bounded by bytes',
+    file: `${SESSIONS}/page.sql.ts`,
+    text: ') p WHERE p.bytes_before < ${PAGE_BYTES_MAX}::int ) p`;',
+    replacement: ') p WHERE ${PAGE_BYTES_MAX}::int > 0 ) p`;',
+    test: sessionViews('a page of large rows ends at four megabytes'),
+  },
+  {
+    name: 'a page that its bytes have cut goes on where it stopped',
+    file: `${SESSIONS}/page.sql.ts`,
+    text: 'const all = rows[0]?.found ?? rows.length;',
+    replacement: 'const all = rows.length;',
+    test: sessionViews('a page of large rows ends at four megabytes'),
+  },
+  {
+    name: 'a part of a channel’s document is bounded by bytes',
+    file: `${SESSIONS}/views/session-view.sql.ts`,
+    text: ') t WHERE t.bytes_before < ${CHANNEL_STATE_BYTES_MAX}::int',
+    replacement: ') t WHERE ${CHANNEL_STATE_BYTES_MAX}::int > 0',
+    test: sessionViews('a page of large rows ends at four megabytes'),
+  },
 ];

@@ -16,10 +16,11 @@ import {
 } from '@runplane/contracts';
 import { executorOf, sql, type At } from '@runplane/database';
 import { z } from 'zod';
+import { cutPage } from '../page.sql';
 import { legacyWindow } from '../projections/context-windows';
 import type { SessionKey } from '../session.sql';
 import { findNote, listItemRows, listNoteRows, listWindowRows, type ItemRow } from './context-view.sql';
-import { cutPage, decodePlace, encodePlace, placeText } from './page';
+import { decodePlace, encodePlace, placeText } from './page';
 import { requireOpenLog } from './require-open-log';
 import { searchSql } from './search.sql';
 
@@ -78,7 +79,7 @@ export async function listContextNotes(
   await requireOpenLog(on, key);
   const { shown, last } = cutPage(await listNoteRows(on, key, { after, limit: limit + 1 }), limit);
   return {
-    notes: [...shown],
+    notes: shown,
     cursor: last === undefined ? null : notePlace.encode({ path: encodePlace(last.path) }, filterHash),
   };
 }

@@ -10,14 +10,15 @@ import {
 } from '@runplane/contracts';
 import { executorOf, type At } from '@runplane/database';
 import { z } from 'zod';
+import { cutPage } from '../page.sql';
 import type { SessionKey } from '../session.sql';
 import { listBindingRows, listDeliveryRows } from './channel-view.sql';
-import { cutPage, decodePlace, encodePlace, placeText } from './page';
+import { decodePlace, encodePlace, placeText } from './page';
 import { requireOpenLog } from './require-open-log';
 
 const bindingPlace = defineCursor('channel-bindings', z.strictObject({ address: placeText }));
 
-/** Addresses that are bound to a session, with what bound them. Errors: SessionNotFound, SessionDeleted, InvalidCursor. Reads only. */
+/** Addresses that are bound to a session, with what bound them; a page with much of it is short. Errors: SessionNotFound, SessionDeleted, InvalidCursor. Reads only. */
 export async function listChannelBindings(
   at: At,
   { tenantId, sessionId, ...input }: SessionKey & z.input<typeof ListPage>,
@@ -30,7 +31,7 @@ export async function listChannelBindings(
   await requireOpenLog(on, key);
   const { shown, last } = cutPage(await listBindingRows(on, key, { after, limit: limit + 1 }), limit);
   return {
-    bindings: [...shown],
+    bindings: shown,
     cursor: last === undefined ? null : bindingPlace.encode({ address: encodePlace(last.address) }, filterHash),
   };
 }
@@ -39,7 +40,7 @@ const deliveryPlace = defineCursor('channel-deliveries', z.strictObject({ delive
 
 /**
  * Messages that go out through a session's channels, by id: with what was queued, how it ended, and why it failed. Ended ones are kept for a time
- * only. A page with a state may be short and have a cursor. Errors: SessionNotFound, SessionDeleted, InvalidCursor. Reads only.
+ * only. A page with a state, or with large messages, may be short and have a cursor. Errors: SessionNotFound, SessionDeleted, InvalidCursor. Reads only.
  */
 export async function listChannelDeliveries(
   at: At,
@@ -54,5 +55,5 @@ export async function listChannelDeliveries(
   const { deliveries, scannedTo } = await listDeliveryRows(on, key, { state, after, limit: limit + 1 });
   const { shown, last } = cutPage(deliveries, limit);
   const next = last?.deliveryId ?? scannedTo;
-  return { deliveries: [...shown], cursor: next === undefined ? null : deliveryPlace.encode({ deliveryId: next }, filterHash) };
+  return { deliveries: shown, cursor: next === undefined ? null : deliveryPlace.encode({ deliveryId: next }, filterHash) };
 }

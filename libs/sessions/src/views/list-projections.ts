@@ -10,9 +10,9 @@ import {
 } from '@runplane/contracts';
 import { executorOf, type At } from '@runplane/database';
 import { z } from 'zod';
+import { cutPage } from '../page.sql';
 import { channelProjection } from '../projections/channel';
 import type { SessionKey } from '../session.sql';
-import { cutPage } from './page';
 import { requireOpenLog } from './require-open-log';
 import { listChannelSessions, listChannelStates, listViewsOfKey, listViewsOfSession, type ChannelRow } from './session-view.sql';
 
@@ -22,8 +22,8 @@ const place = defineCursor('projections', z.strictObject({ sessionId: identifier
 /**
  * The values of one projection over all sessions of a tenant, by session id: `subagentIdentity`, `channelState`, or one that a team registers.
  *
- * Returns   pages. `channelState` is made on read of the newest 200 rows of each of its parts; deliveries that have ended, and messages, are kept
- *           for a time only. A page without a deleted session may be short, and have a cursor.
+ * Returns   pages. `channelState` is made on read of the newest 200 rows of each of its parts, and of no more than a megabyte; deliveries that have
+ *           ended, and messages, are kept for a time only. A page of large values, or without a deleted session, may be short and have a cursor.
  * Errors    InvalidCursor, InvalidRequest.   Reads only.   Source: the original's list_projections, which had no limit.
  */
 export async function listProjections(
@@ -37,18 +37,19 @@ export async function listProjections(
   const after = cursor === undefined ? undefined : place.decode(cursor, filterHash).sessionId;
   if (key === CHANNEL_KEY) {
     const sessionIds = await listChannelSessions(on, { tenantId, after, limit });
-    const states = await listChannelStates(on, { tenantId, sessionIds });
-    return { projections: states.map(toChannelState), cursor: cursorBehind(sessionIds.length < limit ? undefined : sessionIds.at(-1)) };
+    const { shown, last } = cutPage(await listChannelStates(on, { tenantId, sessionIds }), limit);
+    const next = last?.sessionId ?? (sessionIds.length < limit ? undefined : sessionIds.at(-1));
+    return { projections: shown.map(toChannelState), cursor: cursorBehind(next) };
   }
   const { shown, last } = cutPage(await listViewsOfKey(on, { tenantId, key, after, limit: limit + 1 }), limit);
-  return { projections: [...shown], cursor: cursorBehind(last?.sessionId) };
+  return { projections: shown, cursor: cursorBehind(last?.sessionId) };
 
   function cursorBehind(sessionId: string | undefined): string | null {
     return sessionId === undefined ? null : place.encode({ sessionId }, filterHash);
   }
 }
 
-const toChannelState = (row: ChannelRow): ProjectedValue => ({
+const toChannelState = (row: Omit<ChannelRow, 'found'>): ProjectedValue => ({
   ...row,
   key: CHANNEL_KEY,
   version: channelProjection.version,
@@ -62,6 +63,6 @@ export async function listSessionProjections(at: At, key: SessionKey): Promise<P
   const on = executorOf(at);
   await requireOpenLog(on, key);
   const views = await listViewsOfSession(on, key);
-  const channels = await listChannelStates(on, { tenantId: key.tenantId, sessionIds: [key.sessionId] });
-  return { projections: [...channels.map(toChannelState), ...views], cursor: null };
+  const channels = cutPage(await listChannelStates(on, { tenantId: key.tenantId, sessionIds: [key.sessionId] }), 1);
+  return { projections: [...channels.shown.map(toChannelState), ...views], cursor: null };
 }

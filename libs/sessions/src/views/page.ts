@@ -1,12 +1,6 @@
 import { isStorableText } from '@runplane/contracts';
 import { z } from 'zod';
 
-/** Rows that were read with one more than the page may show: it tells that there are more. */
-export function cutPage<Row>(found: readonly Row[], limit: number): { shown: readonly Row[]; last: Row | undefined } {
-  const shown = found.slice(0, limit);
-  return { shown, last: found.length > limit ? shown.at(-1) : undefined };
-}
-
 /** Text in a cursor, in base64: JSON may write it six times as long. One that was forged is not more than PostgreSQL can read. */
 export const placeText = z.base64().refine((encoded) => isStorableText(decodePlace(encoded)));
 export const encodePlace = (text: string): string => Buffer.from(text).toString('base64');

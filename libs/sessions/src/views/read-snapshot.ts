@@ -10,9 +10,9 @@ import {
 import { executorOf, type At } from '@runplane/database';
 import { encodeFeedCursor } from '@runplane/outbox';
 import { z } from 'zod';
+import { cutPage } from '../page.sql';
 import { parseSnapshot } from '../projections/snapshot';
 import type { SessionKey } from '../session.sql';
-import { cutPage } from './page';
 import { requireOpenLog } from './require-open-log';
 import { findSnapshot, listRecoverySnapshots, type SnapshotRow } from './session-view.sql';
 
@@ -30,7 +30,7 @@ export async function readSnapshot(at: At, key: SessionKey): Promise<SessionSnap
 const place = defineCursor('recovery-candidates', z.strictObject({ sessionId: identifier }));
 
 /**
- * Sessions that a cold start has to look at: a turn is open, input waits with a wake-up, or a person was asked. By session id.
+ * Sessions that a cold start has to look at: a turn is open, input waits with a wake-up, or a person was asked. By session id; a page with large inboxes is short.
  * Errors: InvalidCursor, InvalidRequest. Reads only.
  */
 export async function listRecoveryCandidates(

@@ -1,6 +1,7 @@
-import { CHANNEL_STATE_ROWS_MAX, LIST_SCAN_ROWS_MAX } from '@runplane/contracts';
+import { CHANNEL_STATE_BYTES_MAX, CHANNEL_STATE_ROWS_MAX, LIST_SCAN_ROWS_MAX } from '@runplane/contracts';
 import { column, emptySql, joinSql, maybeRow, rawSql, rows, sql, type Sql, type SqlExecutor } from '@runplane/database';
 import { z } from 'zod';
+import { Found, withinBytes } from '../page.sql';
 import type { SessionKey } from '../session.sql';
 
 // Reads of snapshots and of projections' values, over one session or a page of a tenant's.
@@ -31,17 +32,22 @@ export function findSnapshot(on: SqlExecutor, { tenantId, sessionId }: SessionKe
   );
 }
 
+const ListedSnapshot = SnapshotRow.extend(Found);
+
 /** Sessions whose snapshot says that somebody has to look after them, by id. */
 export function listRecoverySnapshots(
   on: SqlExecutor,
   { tenantId, after, limit }: { tenantId: string; after: string | undefined; limit: number },
-): Promise<SnapshotRow[]> {
+): Promise<z.infer<typeof ListedSnapshot>[]> {
+  const page = sql`SELECT h.* FROM runplane.session_heads h
+      WHERE h.tenant_id = ${tenantId}::text AND h.needs_recovery AND ${IS_OPEN} AND h.last_sequence >= 0 ${behind(after)}
+      ORDER BY h.session_id LIMIT ${limit}::int`;
   return rows(
     on,
-    SnapshotRow,
-    sql`SELECT ${SNAPSHOT} FROM runplane.session_heads h ${NEWEST_EVENT}
-      WHERE h.tenant_id = ${tenantId}::text AND h.needs_recovery AND ${IS_OPEN} AND h.last_sequence >= 0 ${behind(after)}
-      ORDER BY h.session_id LIMIT ${limit}::int`,
+    ListedSnapshot,
+    sql`SELECT ${SNAPSHOT}, h.found AS "found"
+      FROM (SELECT * FROM ${withinBytes(page, { size: sql`coalesce(octet_length(p.snapshot::text), 0)`, order: sql`p.session_id` })}) h ${NEWEST_EVENT}
+      ORDER BY h.session_id`,
   );
 }
 
@@ -70,21 +76,31 @@ export function listViewsOfSession(on: SqlExecutor, { tenantId, sessionId }: Ses
   );
 }
 
+const ListedView = ViewRow.extend(Found);
+
 /** The values of one projection over a tenant's sessions, by session. */
 export function listViewsOfKey(
   on: SqlExecutor,
   { tenantId, key, after, limit }: { tenantId: string; key: string; after: string | undefined; limit: number },
-): Promise<ViewRow[]> {
+): Promise<z.infer<typeof ListedView>[]> {
+  const page = sql`SELECT v.* FROM runplane.session_views v JOIN runplane.session_heads h ON h.tenant_id = v.tenant_id AND h.session_id = v.session_id AND ${IS_OPEN}
+      WHERE v.tenant_id = ${tenantId}::text AND v.key = ${key}::text ${after === undefined ? emptySql : sql`AND v.session_id > ${after}::text`}
+      ORDER BY v.session_id LIMIT ${limit}::int`;
   return rows(
     on,
-    ViewRow,
-    sql`SELECT ${VIEW} FROM runplane.session_views v JOIN runplane.session_heads h ON h.tenant_id = v.tenant_id AND h.session_id = v.session_id AND ${IS_OPEN}
-      WHERE v.tenant_id = ${tenantId}::text AND v.key = ${key}::text ${after === undefined ? emptySql : sql`AND v.session_id > ${after}::text`}
-      ORDER BY v.session_id LIMIT ${limit}::int`,
+    ListedView,
+    sql`SELECT ${VIEW}, v.found AS "found"
+      FROM (SELECT * FROM ${withinBytes(page, { size: sql`octet_length(p.value::text)`, order: sql`p.session_id` })}) v ORDER BY v.session_id`,
   );
 }
 
-const ChannelRow = z.object({ sessionId: column.text, sequence: column.int8, appliedSequence: column.int8, value: column.jsonObject });
+const ChannelRow = z.object({
+  sessionId: column.text,
+  sequence: column.int8,
+  appliedSequence: column.int8,
+  value: column.jsonObject,
+  ...Found,
+});
 export type ChannelRow = z.infer<typeof ChannelRow>;
 
 const ofHead = sql`tenant_id = h.tenant_id AND session_id = h.session_id`;
@@ -99,8 +115,16 @@ const COMPLETED = deliveries(sql`state <> 'queued'`);
 const DELIVERIES = deliveries(sql`true`);
 const bySequence = sql`sequence`;
 /** The newest rows of a part, of so many as one call looks at. */
-const newest = (what: Sql, part: Sql, order: Sql): Sql => sql`(SELECT ${what} FROM (
-  SELECT * FROM (SELECT * FROM ${part} LIMIT ${LIST_SCAN_ROWS_MAX}::int) t ORDER BY ${order} DESC LIMIT ${CHANNEL_STATE_ROWS_MAX}::int) t)`;
+const newestOf = (part: Sql, order: Sql): Sql =>
+  sql`(SELECT * FROM (SELECT * FROM ${part} LIMIT ${LIST_SCAN_ROWS_MAX}::int) t ORDER BY ${order} DESC LIMIT ${CHANNEL_STATE_ROWS_MAX}::int) t`;
+const newest = (what: Sql, part: Sql, order: Sql): Sql => sql`(SELECT ${what} FROM ${newestOf(part, order)})`;
+/** The same of rows that hold `json`: up to the one that passes the bytes of a part. */
+const newestJson = (what: Sql, json: Sql, part: Sql, order: Sql): Sql => {
+  const bytes = sql`octet_length(${json}::text)`;
+  return sql`coalesce((SELECT json_object_agg(${what}, ${json} ORDER BY t.${order}) FROM (
+    SELECT t.*, sum(${bytes}) OVER (ORDER BY t.${order} DESC ROWS UNBOUNDED PRECEDING) - ${bytes} AS bytes_before FROM ${newestOf(part, order)}
+  ) t WHERE t.bytes_before < ${CHANNEL_STATE_BYTES_MAX}::int), '{}')`;
+};
 
 /** The channel state of these sessions in the shape of one document, as the store before this one kept it. Sessions without one are left out. */
 export function listChannelStates(
@@ -108,20 +132,22 @@ export function listChannelStates(
   { tenantId, sessionIds }: { tenantId: string; sessionIds: readonly string[] },
 ): Promise<ChannelRow[]> {
   const maxSequence = sql`max(t.sequence)`;
+  const data = sql`t.data`;
+  const page = sql`SELECT h.session_id, s.sequence, h.last_sequence, json_build_object(
+        'bindings', ${newestJson(sql`t.address`, data, BINDINGS, bySequence)},
+        'inbounds', ${newestJson(sql`t.address || ':' || to_json(t.message_id)`, data, INBOUNDS, bySequence)},
+        'turn_routes', ${newestJson(sql`t.turn_id`, sql`t.source`, ROUTES, bySequence)},
+        'pending_deliveries', ${newestJson(sql`t.delivery_id`, data, QUEUED, sql`queued_sequence`)},
+        'completed_deliveries', coalesce(${newest(sql`json_agg(t.delivery_id ORDER BY t.completed_sequence)`, COMPLETED, sql`completed_sequence`)}, '[]')
+      )::text AS value
+      FROM runplane.session_heads h CROSS JOIN LATERAL (SELECT greatest(${newest(maxSequence, BINDINGS, bySequence)}, ${newest(maxSequence, INBOUNDS, bySequence)},
+        ${newest(maxSequence, ROUTES, bySequence)}, ${newest(sql`max(greatest(t.queued_sequence, t.completed_sequence))`, DELIVERIES, sql`greatest(queued_sequence, completed_sequence)`)}) AS sequence) s
+      WHERE h.tenant_id = ${tenantId}::text AND h.session_id = ANY(${sessionIds}::text[]) AND ${IS_OPEN} AND s.sequence IS NOT NULL`;
   return rows(
     on,
     ChannelRow,
-    sql`SELECT h.session_id AS "sessionId", s.sequence::text AS "sequence", h.last_sequence::text AS "appliedSequence", json_build_object(
-        'bindings', coalesce(${newest(sql`json_object_agg(t.address, t.data ORDER BY t.sequence)`, BINDINGS, bySequence)}, '{}'),
-        'inbounds', coalesce(${newest(sql`json_object_agg(t.address || ':' || to_json(t.message_id), t.data ORDER BY t.sequence)`, INBOUNDS, bySequence)}, '{}'),
-        'turn_routes', coalesce(${newest(sql`json_object_agg(t.turn_id, t.source ORDER BY t.sequence)`, ROUTES, bySequence)}, '{}'),
-        'pending_deliveries', coalesce(${newest(sql`json_object_agg(t.delivery_id, t.data ORDER BY t.queued_sequence)`, QUEUED, sql`queued_sequence`)}, '{}'),
-        'completed_deliveries', coalesce(${newest(sql`json_agg(t.delivery_id ORDER BY t.completed_sequence)`, COMPLETED, sql`completed_sequence`)}, '[]')
-      )::text AS "value"
-      FROM runplane.session_heads h CROSS JOIN LATERAL (SELECT greatest(${newest(maxSequence, BINDINGS, bySequence)}, ${newest(maxSequence, INBOUNDS, bySequence)},
-        ${newest(maxSequence, ROUTES, bySequence)}, ${newest(sql`max(greatest(t.queued_sequence, t.completed_sequence))`, DELIVERIES, sql`greatest(queued_sequence, completed_sequence)`)}) AS sequence) s
-      WHERE h.tenant_id = ${tenantId}::text AND h.session_id = ANY(${sessionIds as string[]}::text[]) AND ${IS_OPEN} AND s.sequence IS NOT NULL
-      ORDER BY h.session_id`,
+    sql`SELECT p.session_id AS "sessionId", p.sequence::text AS "sequence", p.last_sequence::text AS "appliedSequence", p.value AS "value", p.found AS "found"
+      FROM ${withinBytes(page, { size: sql`octet_length(p.value)`, order: sql`p.session_id` })} ORDER BY p.session_id`,
   );
 }
 

@@ -1,8 +1,9 @@
 import { contentHash, encodeCursor, type NewSessionEvent, type SessionProjection } from '@runplane/contracts';
-import { ensureTenant, openDb, sql, type Db } from '@runplane/database';
+import { ensureTenant, inTransaction, openDb, sql, type Db } from '@runplane/database';
 import { useDatabase } from '@runplane/database/testing';
 import {
   acquireSessionLease,
+  appendAsServer,
   appendSessionEvents,
   createSessions,
   getContextNote,
@@ -11,6 +12,8 @@ import {
   listContextHistory,
   listContextNotes,
   listContextWindows,
+  listPendingApprovals,
+  listPendingInputs,
   listProjections,
   listRecoveryCandidates,
   listSessionProjections,
@@ -374,4 +377,52 @@ describe('a projection that a team registers', () => {
       await expect(openDb({ url: t.url, projections: projections })).rejects.toThrow(/projection/);
     }
   });
+});
+
+test('a page of large rows ends at four megabytes, and goes on where it stopped', async () => {
+  const ids = ['1', '2', '3', '4', '5', '6'];
+  const events = ids.flatMap((id) => [
+    event('channel/bound', { ...here, conversation_id: id }),
+    event('channel/delivery/queued', { delivery_id: id }),
+    event('approval/requested', { approval_id: id, timeout_seconds: 3_600 }),
+    event('user-input/requested', { request_id: id, expires_at_ms: 4_000_000_000_000 }),
+  ]);
+  await session('large', []);
+  await inTransaction(t.db, (tx) => appendAsServer(tx, key('large'), { events }));
+  for (const id of ids) await session(`large-${id}`, [event('subagent/descriptor')]);
+  // As large as an event can make them, without the way through the log.
+  for (const [table, column, value] of [
+    ['channel_bindings', 'data', `json_build_object('text', repeat('x', 900000))`],
+    ['channel_deliveries', 'data', `json_build_object('text', repeat('x', 900000))`],
+    ['approvals', 'arguments_summary', `json_build_object('text', repeat('x', 900000))`],
+    ['input_requests', 'prompt', `repeat('x', 900000)`],
+    ['session_views', 'value', `json_build_object('text', repeat('x', 900000))`],
+  ] as const)
+    await t.db.pool.query(`UPDATE runplane.${table} SET ${column} = ${value} WHERE session_id LIKE 'large%'`);
+  const pages = async <Item>(list: (cursor: string | undefined) => Promise<{ items: readonly Item[]; cursor: string | null }>) => {
+    const sizes: number[] = [];
+    await all(async (cursor) => {
+      const page = await list(cursor);
+      sizes.push(page.items.length);
+      return page;
+    });
+    return sizes;
+  };
+  const of = key('large');
+  const bound = (cursor: string | undefined) => listChannelBindings(t.db, { ...of, cursor }).then(({ bindings, ...page }) => ({ items: bindings, ...page })); // prettier-ignore
+  const sent = (state?: 'queued') => (cursor: string | undefined) => listChannelDeliveries(t.db, { ...of, state, cursor }).then(({ deliveries, ...page }) => ({ items: deliveries, ...page })); // prettier-ignore
+  const asked = (cursor: string | undefined) => listPendingApprovals(t.db, { ...of, cursor }).then(({ approvals, ...page }) => ({ items: approvals, ...page })); // prettier-ignore
+  const questions = (cursor: string | undefined) => listPendingInputs(t.db, { ...of, cursor }).then(({ requests, ...page }) => ({ items: requests, ...page })); // prettier-ignore
+  const values = (cursor: string | undefined) => listProjections(t.db, { tenantId, key: 'subagentIdentity', cursor }).then(({ projections, ...page }) => ({ items: projections.filter(({ sessionId }) => sessionId.startsWith('large')), ...page })); // prettier-ignore
+  expect(await pages(bound)).toEqual([5, 1]);
+  expect(await pages(sent())).toEqual([5, 1]);
+  expect(await pages(sent('queued'))).toEqual([5, 1]);
+  expect(await pages(asked)).toEqual([5, 1]);
+  expect(await pages(questions)).toEqual([5, 1]);
+  const found = await pages(values);
+  expect(found.reduce((sum, n) => sum + n)).toBe(6);
+  expect(found.length).toBeGreaterThan(1);
+
+  const [document] = (await listSessionProjections(t.db, of)).projections.filter(({ key: name }) => name === 'channelState');
+  expect(Object.keys((document?.value as { bindings: object }).bindings)).toEqual(['["tg","acct","5"]', '["tg","acct","6"]']);
 });
