@@ -3,6 +3,7 @@
 // once. The name of a test is the end or any part of its full name.
 import { accessGuards } from './areas/access.mjs';
 import { holdersGuards } from './areas/holders.mjs';
+import { kafkaGuards } from './areas/kafka.mjs';
 import { launchersGuards } from './areas/launchers.mjs';
 import { locksGuards } from './areas/locks.mjs';
 import { queueGuards } from './areas/queue.mjs';
@@ -21,6 +22,7 @@ import { submissionGuards } from './areas/submissions.mjs';
 const AREAS = {
   access: accessGuards,
   holders: holdersGuards,
+  kafka: kafkaGuards,
   launchers: launchersGuards,
   locks: locksGuards,
   queue: queueGuards,
