@@ -27,6 +27,7 @@ export { scheduleQueueTask } from './schedule-queue-task';
 export { expireReservationsOnce, settleAttemptsOnce, type QueuePass } from './settle-attempts';
 export { renewQueueTask, renewQueueTasks, settleQueueTask, settleQueueTasks } from './settle-queue-tasks';
 export { releaseSubmission, renewSubmission, renewSubmissions, settleSubmissions } from './settle-submissions';
+export { startQueuedTurnsOnce, type StartedTurns } from './start-queued-turns';
 export { sweepQueueLeasesOnce } from './sweep-queue-leases';
 export { type TaskKey } from './task.sql';
 export { updateQueueAttempt } from './update-queue-attempt';

@@ -7,7 +7,6 @@ import {
   type AdmittedSteer,
   type AdmittedTurn,
   type BusyPolicy,
-  type JsonObject,
   type TenantSettings,
   type TurnAdmission,
 } from '@runplane/contracts';
@@ -17,7 +16,6 @@ import {
   assertStorageFree,
   enqueueTurn,
   ensureSession,
-  findQueuedTurn,
   findSession,
   readQueuedTurn,
   type SessionRow,
@@ -25,13 +23,14 @@ import {
 import { assertStillActive, lockActiveTurn } from './active-turn';
 import { replaySteer } from './admit-steer';
 import { findCommandOfSessionByKey, type CommandRow } from './command.sql';
-import { assertCommandReplay, assertDispatchReplay, parseCommand, readCommand, writeNewCommand, writeNewIntent } from './create-command';
+import { assertCommandReplay, assertDispatchReplay, readCommand, writeNewCommand, writeNewIntent } from './create-command';
 import { assertSameContent, inputHashOf, newRunRow, parseNewRun } from './create-run';
 import { findIntent } from './dispatch-intent.sql';
 import { goneMeanwhile, requireLockedCommand, requireLockedRun, requireLockedSession, requireRun, restartIfGone } from './require';
 import { appendServerEvents, phase } from './run-event.sql';
 import { findRunHash, insertRun } from './run.sql';
 import { runCreatedEvent } from './server-events';
+import { lookIntoQueue, parseTurn, waitingTurn } from './queued-turn';
 import { settleActiveTurn, type WantingTurn } from './settle-active-turn';
 
 export interface AdmitTurnInput<Policy extends BusyPolicy> {
@@ -73,24 +72,13 @@ export async function admitTurn(
 ): Promise<TurnAdmission> {
   const turn = parseInput(AdmitTurn, input);
   requireIdentifier(sessionId, 'the session id');
-  const run = parseNewRun({ ...turn.run, sessionRef: { ...turn.run.sessionRef, sessionId } });
-  const command = parseCommand(
-    { type: 'turn', payload: turn.payload, dispatch: turn.dispatch === undefined ? {} : turn.dispatch },
-    idempotencyKey,
-  );
+  const { run, command } = parseTurn(sessionId, idempotencyKey, turn);
   const wanted: WantedTurn = {
     tenantId,
     sessionId,
     run,
     command,
-    waiting: {
-      tenantId,
-      sessionId,
-      operationId: idempotencyKey,
-      get payload() {
-        return queuedPayload(run, command); // most turns never need it
-      },
-    },
+    waiting: waitingTurn({ tenantId, sessionId, operationId: idempotencyKey }, run, command),
     key: idempotencyKey,
     busyPolicy: turn.busyPolicy,
     requestedBy,
@@ -98,7 +86,7 @@ export async function admitTurn(
   const known = await findTurnByKey(tx, wanted);
   if (known !== undefined) return replayTurn(tx, wanted, known);
   const enqueues = wanted.busyPolicy === 'enqueue';
-  if (enqueues && (await findQueuedTurn(tx, wanted.waiting)).isKnown) return readQueuedTurn(tx, wanted.waiting, { replayed: true });
+  if (enqueues && (await lookIntoQueue(tx, wanted.waiting)).isKnown) return readQueuedTurn(tx, wanted.waiting, { replayed: true });
 
   const { settings } = await requireTenant(tx, tenantId);
   await ensureSession(tx, tenantId, { ...wanted.run.sessionRef, sessionId }, wanted.run);
@@ -107,7 +95,7 @@ export async function admitTurn(
   assertStillActive(session, active);
   // Under the session's lock no twin can be about to commit the key: what this look does not see does not exist.
   if ((await findTurnByKey(tx, wanted)) !== undefined) throw new RestartTransaction('a twin of this turn has just been admitted');
-  const queue = await findQueuedTurn(tx, wanted.waiting);
+  const queue = await lookIntoQueue(tx, wanted.waiting);
   if (enqueues && queue.isKnown) return readQueuedTurn(tx, wanted.waiting, { replayed: true });
   await adoptBoundary(tx, session, wanted.run);
   assertStorageFree(session);
@@ -122,17 +110,6 @@ interface WantedTurn extends WantingTurn {
   readonly sessionId: string;
   readonly run: ReturnType<typeof parseNewRun>;
   readonly key: string;
-}
-
-/** The turn as a submission holds it: what was asked for, without what only the call says. */
-function queuedPayload({ sessionRef, ...run }: WantedTurn['run'], { payload, dispatch }: WantedTurn['command']): JsonObject {
-  const { sessionId: _, ...ref } = sessionRef ?? {};
-  const turn = {
-    run: { ...run, ...(Object.keys(ref).length === 0 ? {} : { sessionRef: ref }) },
-    payload,
-    dispatch: dispatch === null ? null : { kind: dispatch.kind, input: dispatch.input },
-  };
-  return JSON.parse(JSON.stringify(turn)) as JsonObject; // what is undefined is not said
 }
 
 const findTurnByKey = (tx: Tx, { tenantId, sessionId, key }: WantedTurn): Promise<CommandRow | undefined> =>

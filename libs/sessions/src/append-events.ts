@@ -27,7 +27,7 @@ import { assertFence, assertOpen, assertSequence } from './judge-append';
 import { projectionsOf } from './projections';
 import { decisionStream, isDecision } from './projections/requests';
 import { RepeatedEvent, type Projection } from './projections/projection';
-import { movesQueue, submissionStreams } from './projections/submission';
+import { movesQueue, queuesTurn, submissionStreams, TURN_QUEUED } from './projections/submission';
 import { sessionNotFound } from './session';
 import { sessionStream } from './session-event.sql';
 import type { StorableSessionEvent } from './session-event-input';
@@ -219,6 +219,7 @@ export function announceAppend(at: At, append: Pick<WantedAppend, 'tenantId' | '
     ...feedStreams(append.tenantId),
     ...append.events.flatMap((event) => decisionStream(append, event)),
     ...(append.events.some(movesQueue) ? submissionStreams(append.tenantId) : []),
+    ...(append.events.some(queuesTurn) ? [TURN_QUEUED] : []),
   ];
   for (const stream of streams) announce(at, stream);
 }

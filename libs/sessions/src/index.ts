@@ -33,7 +33,7 @@ export {
   type ListPending,
 } from './read-requests';
 export { enqueueTurn, findQueuedTurn, readQueuedTurn, type WaitingTurn } from './queued-turns';
-export { callQueuedTurn, holdBackQueuedTurn, TURN_CALLED } from './queued-turn.sql';
+export { callQueuedTurn, holdBackQueuedTurn } from './queued-turn.sql';
 export {
   countUnfinishedSubmissions,
   getSubmission,
@@ -46,7 +46,7 @@ export { rebuildAllSessions, type RebuiltAll } from './rebuild/rebuild-all-sessi
 export { rebuildSession, type RebuildOptions, type RebuildSteps, type RebuiltSession } from './rebuild/rebuild-session';
 export { rebuildStaleOnce, type RebuildReport, type StalePlaces } from './rebuild/rebuild-stale-once';
 export { getRebuildStatus, getSessionRebuild, requestSessionRebuild } from './rebuild/request-session-rebuild';
-export { ALL_SUBMISSIONS, submissionStreams } from './projections/submission';
+export { ALL_SUBMISSIONS, submissionStreams, TURN_QUEUED } from './projections/submission';
 export { NO_SHADOW } from './rebuild/shadow-views.sql';
 export { renameSession } from './rename-session';
 export {

@@ -1,13 +1,11 @@
 import { QUEUED_TURN_KIND, QUEUED_TURN_RECHECK_MS } from '@runplane/contracts';
-import { column, maybeRow, sql, takingLock, type SqlExecutor, type Stream, type Tx } from '@runplane/database';
+import { column, maybeRow, sql, takingLock, type SqlExecutor, type Tx } from '@runplane/database';
 import { z } from 'zod';
+import { submissionStreams, TURN_QUEUED } from './projections/submission';
 import type { SessionKey } from './session.sql';
 
 // Turns in the queue of a session. One at its head is held back while the session has an open turn, and called when that ends: both under the
 // session's lock, so that none is held back behind an end that has called already. What other writers of the row miss, the recheck finds.
-
-/** Told when a queued turn has been called. */
-export const TURN_CALLED = 'turns:called' satisfies Stream;
 
 const ofHead = ({ tenantId, sessionId }: SessionKey) =>
   sql`h.tenant_id = ${tenantId}::text AND h.session_id = ${sessionId}::text AND h.kind = ${QUEUED_TURN_KIND}::text AND h.state = 'waiting'`;
@@ -23,7 +21,7 @@ export async function callQueuedTurn(tx: Tx, key: SessionKey): Promise<void> {
         )
         UPDATE runplane.submission_heads h SET ready_at = least(h.ready_at, runplane.app_now()) FROM l WHERE ${ofHead(key)} RETURNING 1 AS "done"`,
   );
-  tx.changed(TURN_CALLED);
+  for (const stream of [TURN_QUEUED, ...submissionStreams(key.tenantId)]) tx.changed(stream);
 }
 
 /** Leaves the turn at the head of the queue alone until the session's open turn ends, or for so long. Locks: session (held) → submission head. */
@@ -39,11 +37,10 @@ export async function holdBackQueuedTurn(tx: Tx, key: SessionKey, forMs: number 
 const QueueLook = z.object({
   open: column.int,
   submissionId: column.text.nullable(),
-  kind: column.text.nullable(),
-  contentHash: column.text.nullable(),
+  payload: column.json.nullable(),
 });
 
-/** How many submissions of a session are unfinished, and what it knows of an operation; undefined: there is no such session. */
+/** How many submissions of a session are unfinished, and the turn that it knows by an operation's id; undefined: there is no such session. */
 export function lookIntoQueue(
   on: SqlExecutor,
   { tenantId, sessionId }: SessionKey,
@@ -52,9 +49,10 @@ export function lookIntoQueue(
   return maybeRow(
     on,
     QueueLook,
-    sql`SELECT l.open_submissions AS "open", s.submission_id AS "submissionId", s.kind AS "kind", s.content_hash AS "contentHash"
+    sql`SELECT l.open_submissions AS "open", s.submission_id AS "submissionId", s.payload::text AS "payload"
         FROM runplane.session_heads l
         LEFT JOIN runplane.submissions s ON s.tenant_id = l.tenant_id AND s.session_id = l.session_id AND s.operation_id = ${operationId}::text
+          AND s.kind = ${QUEUED_TURN_KIND}::text
         WHERE l.tenant_id = ${tenantId}::text AND l.session_id = ${sessionId}::text AND l.deleted_at IS NULL`,
   );
 }

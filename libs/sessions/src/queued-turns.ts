@@ -1,43 +1,39 @@
-import { IdempotencyConflict, QUEUED_TURN_KIND, type JsonObject, type QueuedTurn } from '@runplane/contracts';
+import { QUEUED_TURN_KIND, type JsonObject, type JsonValue, type QueuedTurn } from '@runplane/contracts';
 import type { SqlExecutor, Tx } from '@runplane/database';
 import { acceptSubmission } from './accept-submission';
-import { submissionHash, submissionNotFound } from './projections/submission';
+import { submissionNotFound } from './projections/submission';
 import { countAhead, holdBackQueuedTurn, lookIntoQueue } from './queued-turn.sql';
-import type { SessionKey } from './session.sql';
+import type { SubmissionKey } from './read-submissions';
 import { findSubmission } from './submission-rows.sql';
 import { toReceipt } from './submission-shapes';
 
 // A turn that waits behind others is a submission of its session: see admitTurn in libs/runs.
 
-export interface WaitingTurn extends SessionKey {
-  /** The key of the turn. */
-  readonly operationId: string;
+/** The operation id is the key of the turn. */
+export interface WaitingTurn extends SubmissionKey {
   /** QueuedTurnPayload, normalized. */
   readonly payload: JsonObject;
 }
 
 /**
- * What the queue of a session says to a turn: whether it is known there, and whether anything waits in it. Under the session's lock both stay so
- * for turns. Errors: IdempotencyConflict: the key is that of a queued turn with another content.
+ * What the queue of a session says to a turn: the one that it knows by this key, and whether anything waits in it. Under the session's lock both stay
+ * so for turns.
  */
-export async function findQueuedTurn(on: SqlExecutor, turn: WaitingTurn): Promise<{ isKnown: boolean; isQueueEmpty: boolean }> {
-  const found = await lookIntoQueue(on, turn, turn.operationId);
-  const isKnown = found?.kind === QUEUED_TURN_KIND;
-  if (isKnown && found.contentHash !== submissionHash({ kind: QUEUED_TURN_KIND, payload: turn.payload, source: {} })) {
-    throw new IdempotencyConflict(
-      `The key ${turn.operationId} of session ${turn.sessionId} is that of a queued turn with another content.`,
-      {
-        resource: 'turn',
-        id: found.submissionId ?? turn.operationId,
-      },
-    );
-  }
-  return { isKnown, isQueueEmpty: (found?.open ?? 0) === 0 };
+export async function findQueuedTurn(
+  on: SqlExecutor,
+  { operationId, ...key }: SubmissionKey,
+): Promise<{ known: { submissionId: string; payload: JsonValue } | undefined; isQueueEmpty: boolean }> {
+  const found = await lookIntoQueue(on, key, operationId);
+  const { submissionId = null, payload = null, open = 0 } = found ?? {};
+  return { known: submissionId === null ? undefined : { submissionId, payload }, isQueueEmpty: open === 0 };
 }
 
 /** How a queued turn stands. Errors: SubmissionNotFound. */
-export async function readQueuedTurn(on: SqlExecutor, turn: WaitingTurn, { replayed }: { replayed: boolean }): Promise<QueuedTurn> {
-  const { tenantId, sessionId, operationId } = turn;
+export async function readQueuedTurn(
+  on: SqlExecutor,
+  { tenantId, sessionId, operationId }: SubmissionKey,
+  { replayed }: { replayed: boolean },
+): Promise<QueuedTurn> {
   const row = await findSubmission(on, { tenantId, sessionId }, operationId);
   if (row === undefined) throw submissionNotFound(sessionId, operationId);
   const { submissionId, state, durableCursor } = toReceipt(row, 'accepted');

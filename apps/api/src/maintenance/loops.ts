@@ -12,6 +12,7 @@ import {
   failExhaustedSubmissionsOnce,
   readyDueTasksOnce,
   settleAttemptsOnce,
+  startQueuedTurnsOnce,
   sweepQueueLeasesOnce,
 } from '@runplane/queue';
 import {
@@ -35,7 +36,14 @@ import {
   type RetentionPlaces,
   type StorageCollector,
 } from '@runplane/runs';
-import { expireRequestsOnce, getRebuildStatus, pruneChannelsOnce, rebuildStaleOnce, type StalePlaces } from '@runplane/sessions';
+import {
+  expireRequestsOnce,
+  getRebuildStatus,
+  pruneChannelsOnce,
+  rebuildStaleOnce,
+  TURN_QUEUED,
+  type StalePlaces,
+} from '@runplane/sessions';
 import { pruneRunTokensOnce } from '../access/api-keys';
 import type { Credentials } from '../access/credentials';
 import { runEvery, type Loop } from './run-every';
@@ -56,6 +64,7 @@ export interface LoopsOf {
 
 const DISPATCH_BATCH = 10;
 const SETTLE_BATCH = 100;
+const START_BATCH = 10;
 
 /** The background work of one process. Any number of processes may do it at the same time. */
 export function startLoops({ db, credentials, launcher, collector, retention = 'off', owner, onError }: LoopsOf): Loop[] {
@@ -73,6 +82,7 @@ export function startLoops({ db, credentials, launcher, collector, retention = '
     every('failUnclaimedRuns', 5_000, () => failUnclaimedRunsOnce(db)),
     every('failExhaustedIntents', 5_000, () => failExhaustedIntentsOnce(db)),
     settler(db, onError),
+    turnStarter(db, owner, onError),
     every('readyDueTasks', 1_000, () => readyDueTasksOnce(db)),
     every('sweepQueueLeases', 1_000, () => sweepQueueLeasesOnce(db)),
     every('failExhaustedSubmissions', 1_000, () =>
@@ -164,6 +174,24 @@ function settler(db: Db, onError: LoopsOf['onError']): Loop {
     intervalMs: 1_000,
     fullPass: SETTLE_BATCH,
     pass: () => settleAttemptsOnce(db, { limit: SETTLE_BATCH }),
+    onError,
+  });
+}
+
+/** Woken by the hub when a turn has been queued, or the end of the open one has called it; the interval finds what a lost hint would have told. */
+function turnStarter(db: Db, owner: string, onError: LoopsOf['onError']): Loop {
+  const name = 'startQueuedTurns';
+  const onFailed = (error: unknown): void => {
+    onError(error, name);
+  };
+  return wokenBy(db, TURN_QUEUED, {
+    name,
+    intervalMs: 1_000,
+    fullPass: START_BATCH,
+    pass: async () => {
+      const { started, heldBack, refused, failed } = await startQueuedTurnsOnce(db, { owner, limit: START_BATCH, onError: onFailed });
+      return { changed: started + heldBack + refused + failed, failed };
+    },
     onError,
   });
 }

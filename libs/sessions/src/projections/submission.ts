@@ -4,6 +4,7 @@ import {
   HASH_VERSION,
   isPlainObject,
   OPEN_SUBMISSIONS_MAX,
+  QUEUED_TURN_KIND,
   repairText,
   SubmissionClosed,
   SubmissionExists,
@@ -70,6 +71,12 @@ export const submissionStreams = (tenantId: string): [ofTenant: Stream, ofAll: S
 export const ALL_SUBMISSIONS: Stream = 'all-submissions:';
 /** Another submission may be the oldest of its session after this event. */
 export const movesQueue = ({ type }: { type: string }): boolean => TYPES.has(type);
+
+/** Told when a turn may have come to the head of a free session's queue. */
+export const TURN_QUEUED: Stream = 'turns:queued';
+/** Ends are not told apart here: a turn behind one of another kind is found by whoever looks each second. */
+export const queuesTurn = ({ type, data }: { type: string; data: JsonObject }): boolean =>
+  type === 'submission/requeued' || (type === 'submission/accepted' && fieldOf(data, 'kind') === QUEUED_TURN_KIND);
 
 // Keys: what is no identifier is none, also in a log that no append has checked.
 const operationIdOf = (data: JsonObject): string => identifierField(data, 'operation_id') ?? '';
