@@ -34,7 +34,7 @@ async function finishOpen(sessionId: string): Promise<string> {
   const { payload } = await getCommand(t.db, { tenantId, commandId: activeCommandId });
   const { epoch } = await claimRun(t.db, { tenantId, runId, runnerId: aRunner() });
   await runs().finishRun({ tenantId, runId, epoch, outcome: completed });
-  return String(payload['text']);
+  return payload['text'] as string;
 }
 
 /** What time does to a hold back. */

@@ -24,7 +24,7 @@ import { assertStillActive, lockActiveTurn } from './active-turn';
 import { replaySteer } from './admit-steer';
 import { findCommandOfSessionByKey, type CommandRow } from './command.sql';
 import { assertCommandReplay, assertDispatchReplay, readCommand, writeNewCommand, writeNewIntent } from './create-command';
-import { assertSameContent, inputHashOf, newRunRow, parseNewRun } from './create-run';
+import { assertSameContent, inputHashOf, newRunRow, type parseNewRun } from './create-run';
 import { findIntent } from './dispatch-intent.sql';
 import { goneMeanwhile, requireLockedCommand, requireLockedRun, requireLockedSession, requireRun, restartIfGone } from './require';
 import { appendServerEvents, phase } from './run-event.sql';
