@@ -40,6 +40,13 @@ export const sessionViewsGuards = [
     test: snapshotFold('a log that no guard has seen, with more inputs than an inbox holds'),
   },
   {
+    name: 'nor one of open questions without bound',
+    file: `${projections}/snapshot.ts`,
+    text: "return ids.length >= OPEN_REQUESTS_MAX ? [{}, 'too many requests are open'] : [{ [open]: [...ids, id] }];",
+    replacement: 'return OPEN_REQUESTS_MAX < 0 ? [{}] : [{ [open]: [...ids, id] }];',
+    test: snapshotFold('a log that no guard has seen, with more inputs than an inbox holds'),
+  },
+  {
     name: 'a registered projection refuses no event',
     file: `${projections}/team.ts`,
     text: 'return failed(state, `event ${event.sequence}: ${redactError(error)}`);',

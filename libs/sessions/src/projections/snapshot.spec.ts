@@ -3,6 +3,7 @@ import {
   DRIVER_STATES,
   INBOX_ENTRIES_MAX,
   InboxFull,
+  OPEN_REQUESTS_MAX,
   type DriverState,
   type JsonObject,
   type SessionLogEvent,
@@ -156,10 +157,14 @@ test('an inbox holds so many and no more; what takes some out always comes in', 
   expect(ask(INBOX_ENTRIES_MAX + 5, 'input/entered', { input_id: 'i1' })).not.toThrow();
 });
 
-test('a log that no guard has seen, with more inputs than an inbox holds, has the first of them, and what is too much is told', () => {
+test('a log that no guard has seen, with more inputs than an inbox holds or more questions than may be open, has the first of them, and what is too much is told', () => {
   const many = foldOf(told(...Array.from({ length: INBOX_ENTRIES_MAX + 2 }, (_, i) => enqueue(`i${i}`))));
   expect(many).toMatchObject({ anomalyCount: 2, anomalies: [{ what: 'the inbox is full' }, { what: 'the inbox is full' }] });
   expect(many.inbox.nextStep).toHaveLength(INBOX_ENTRIES_MAX);
+
+  const asked = foldOf(told(...Array.from({ length: OPEN_REQUESTS_MAX + 1 }, (_, i) => asks(`a${i}`))));
+  expect(asked.pendingApprovalIds).toHaveLength(OPEN_REQUESTS_MAX);
+  expect(asked.anomalies).toMatchObject([{ what: 'too many requests are open' }]);
 
   // As many as an event can carry: more than a call of a function takes arguments.
   const [splice] = told(['agent/inbox/spliced', { inserted: Array.from({ length: 349_000 }, () => ({})) }]);

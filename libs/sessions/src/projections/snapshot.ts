@@ -4,6 +4,7 @@ import {
   fieldOf,
   INBOX_ENTRIES_MAX,
   InboxFull,
+  OPEN_REQUESTS_MAX,
   type DriverCondition,
   type DriverState,
   type JsonObject,
@@ -70,15 +71,13 @@ const FIELD_CHANGES: Readonly<Record<string, (before: Snapshot, event: SessionLo
   'step/end': () => [{ activeStepId: null }],
   'turn/end': (before, { turnId }) =>
     before.activeTurnId === turnId ? [{ activeTurnId: null, activeStepId: null }] : [{}, 'the turn that ended was not the active one'],
-  'approval/requested': (before, { data }) => [{ pendingApprovalIds: withId(before.pendingApprovalIds, textField(data, 'approval_id')) }],
+  'approval/requested': (before, { data }) => asked(before, 'pendingApprovalIds', textField(data, 'approval_id')),
   'approval/resolved': (before, { data }) => {
     const id = textField(data, 'approval_id') ?? '';
     if (!before.pendingApprovalIds.includes(id)) return [{}, 'no approval of this id was open'];
     return [{ pendingApprovalIds: before.pendingApprovalIds.filter((other) => other !== id) }];
   },
-  'user-input/requested': (before, { data }) => [
-    { pendingUserInputIds: withId(before.pendingUserInputIds, textField(data, 'request_id')) },
-  ],
+  'user-input/requested': (before, { data }) => asked(before, 'pendingUserInputIds', textField(data, 'request_id')),
   'user-input/resolved': (before, { data }) => {
     const id = textField(data, 'request_id') ?? '';
     if (!before.pendingUserInputIds.includes(id)) return [{}, 'no request for input of this id was open'];
@@ -96,7 +95,7 @@ const FIELD_CHANGES: Readonly<Record<string, (before: Snapshot, event: SessionLo
   'agent/inbox/spliced': spliced,
 };
 
-/** An append is refused for it; in a log that no guard has seen it is told, so that no log makes a snapshot without bound. */
+/** An append is refused for it; in a log that no guard has seen it is told: no log makes a snapshot without bound. */
 const INBOX_IS_FULL = 'the inbox is full';
 
 const sizeOf = ({ inbox }: Snapshot): number => inbox.nextTurn.length + inbox.nextStep.length;
@@ -104,8 +103,11 @@ const sizeOf = ({ inbox }: Snapshot): number => inbox.nextTurn.length + inbox.ne
 /** What takes as many out as it puts in is never too much. */
 const overfills = (before: Snapshot, grownBy: number): boolean => grownBy > 0 && sizeOf(before) + grownBy > INBOX_ENTRIES_MAX;
 
-function withId(ids: readonly string[], id: string | undefined): readonly string[] {
-  return id === undefined || id === '' || ids.includes(id) ? ids : [...ids, id];
+/** More than may be open were never asked of this store: an append of them is refused. */
+function asked(before: Snapshot, open: 'pendingApprovalIds' | 'pendingUserInputIds', id: string | undefined): Change {
+  const ids = before[open];
+  if (id === undefined || id === '' || ids.includes(id)) return [{}];
+  return ids.length >= OPEN_REQUESTS_MAX ? [{}, 'too many requests are open'] : [{ [open]: [...ids, id] }];
 }
 
 function queueOf(target: string | undefined): 'nextTurn' | 'nextStep' {
