@@ -4,6 +4,7 @@ import { appendExpectations, runAppendBench } from './append/run';
 import { claimExpectations, runClaimBench } from './claim/run';
 import { growthExpectations, runGrowthBench } from './growth/run';
 import { expectationLine, isMet, tableOf, writeJson, type Expectation } from './support/result';
+import { queuePeersExpectations, runQueuePeersBench } from './queue-peers/run';
 import { runSessionAppendBench, sessionAppendExpectations } from './session-append/run';
 import { runWaitersBench, waitersExpectations } from './waiters/run';
 
@@ -89,6 +90,35 @@ program
     const results = await runClaimBench({ ...bench, say: progress });
     console.log(`\n${tableOf(results)}\n`);
     judge(claimExpectations(results), check === true);
+  });
+
+interface QueuePeersOptions {
+  readonly peers: string[];
+  readonly callers: number[];
+  readonly rounds: number;
+  readonly jobs: number;
+  readonly check?: true;
+}
+
+program
+  .command('queue-peers')
+  .description(
+    'putting jobs into a queue and working them off, ours and pg-boss, graphile-worker and DBOS, one at a time and 100 a call, on one database',
+  )
+  .option('--peers <list>', 'these; ours is what the others are compared with', listOf(String), [
+    'ours',
+    'pg-boss',
+    'graphile-worker',
+    'dbos',
+  ])
+  .option('--callers <list>', 'how many callers at a time, one comparison each', listOf(positive), [1, 8])
+  .option('--rounds <n>', 'turns of each; the median counts', positive, 3)
+  .option('--jobs <n>', 'jobs of a turn one at a time; ten times as many with 100 a call', positive, 2_000)
+  .option('--check', 'exit with 1 when an expectation is not met')
+  .action(async ({ check, ...bench }: QueuePeersOptions) => {
+    const results = await runQueuePeersBench({ ...bench, say: progress });
+    console.log(`\n${tableOf(results)}\n`);
+    judge(queuePeersExpectations(results), check === true);
   });
 
 interface WaitersOptions {
