@@ -1,9 +1,10 @@
 import type { ClaimedQueueTask, JsonObject } from '@runplane/contracts';
 import { column, emptySql, rows, sql, type Sql, type SqlExecutor } from '@runplane/database';
+import { feedTx } from '@runplane/outbox';
 import { z } from 'zod';
 import { bound } from './bound.sql';
 import { LANE_PLACE, QUEUE_PLACE } from './lane.sql';
-import { moveVersion } from './task.sql';
+import { moveVersionAt } from './task.sql';
 
 // Claims of tasks: each is one lock-first statement. Locked in this order: the turn of a queue, where a claim is over all tenants; the rows of
 // lanes with a limit (they show the count that rivals have committed, whatever this statement's snapshot shows); then the tasks, SKIP LOCKED,
@@ -46,9 +47,9 @@ const PICKED = sql`t.tenant_id, t.id, t.lane, t.priority, t.created_at, t.epoch,
 
 /** From `chosen` (locked tasks with `turn` and `places`) on: the attempts, the counts, the tasks, whatever else depends on `d`, the answer. */
 const takeChosen = ({ owner, leaseMs, attemptIds }: TaskClaim, more: Sql = emptySql): Sql => sql`
-  d AS MATERIALIZED (
-    SELECT c.*, (${[...attemptIds]}::text[])[c.turn] AS new_attempt_id, runplane.app_now() AS now FROM chosen c
-  ), tried AS (
+  at AS MATERIALIZED (SELECT runplane.app_now() AS now, ${feedTx} AS tx WHERE (SELECT count(*) FROM chosen) > 0),
+  d AS MATERIALIZED (SELECT c.*, (${[...attemptIds]}::text[])[c.turn] AS new_attempt_id, at.now, at.tx FROM chosen c, at),
+  tried AS (
     INSERT INTO runplane.queue_attempts (tenant_id, task_id, attempt_id, retry_index, state, payload_hash, previous_attempt_id, session_id, owner, epoch,
       created_at, updated_at, activated_at)
     SELECT d.tenant_id, d.id, d.new_attempt_id, d.last_retry_index + 1, 'running', d.payload_hash, d.attempt_id, d.session_id, ${owner}::text, d.epoch + 1,
@@ -66,16 +67,15 @@ const takeChosen = ({ owner, leaseMs, attemptIds }: TaskClaim, more: Sql = empty
   ), taken AS (
     UPDATE runplane.queue_tasks t SET state = 'running', owner = ${owner}::text, epoch = t.epoch + 1, attempts = t.attempts + 1,
       expires_at = d.now + ${leaseMs}::int * interval '1 millisecond', places = d.places, attempt_id = d.new_attempt_id,
-      last_retry_index = t.last_retry_index + 1, ${moveVersion}
+      last_retry_index = t.last_retry_index + 1, ${moveVersionAt(sql`d.now`, sql`d.tx`)}
     FROM d WHERE t.tenant_id = d.tenant_id AND t.id = d.id
-    RETURNING t.*, d.now, d.turn
+    RETURNING d.turn AS "turn", t.id AS "taskId", t.tenant_id AS "tenantId", t.project_id AS "projectId", t.queue AS "queue", t.lane AS "lane",
+      t.title AS "title", t.priority AS "priority", t.epoch AS "epoch", t.attempt_id AS "attemptId", t.last_retry_index AS "retryIndex",
+      t.attempts AS "attempts", t.max_attempts AS "maxAttempts", runplane.ms_until(t.expires_at, d.now) AS "leaseRemainingMs",
+      t.session_id AS "sessionId", t.payload::text AS "payload", t.task_references::text AS "references", t.metadata::text AS "metadata",
+      num_nulls(t.workspace_ref, t.provider_id, t.backend_profile, t.execution_policy) = 0 AS "isRunnable"
   )${more}
-  SELECT t.id AS "taskId", t.tenant_id AS "tenantId", t.project_id AS "projectId", t.queue AS "queue", t.lane AS "lane", t.title AS "title",
-    t.priority AS "priority", t.epoch AS "epoch", t.attempt_id AS "attemptId", t.last_retry_index AS "retryIndex", t.attempts AS "attempts",
-    t.max_attempts AS "maxAttempts", runplane.ms_until(t.expires_at, t.now) AS "leaseRemainingMs", t.session_id AS "sessionId",
-    t.payload::text AS "payload", t.task_references::text AS "references", t.metadata::text AS "metadata",
-    num_nulls(t.workspace_ref, t.provider_id, t.backend_profile, t.execution_policy) = 0 AS "isRunnable"
-  FROM taken t ORDER BY t.turn`;
+  SELECT * FROM taken ORDER BY "turn"`;
 
 /** Claims the first tasks of one lane. */
 export function claimOfLane(

@@ -1,9 +1,10 @@
 import { QUEUE_ATTEMPTS_MAX, QUEUE_BACKOFF_MS_MAX, QUEUE_BACKOFF_MS_MIN, QUEUE_TASK_STATES, type Settlement } from '@runplane/contracts';
-import { backOffMs, column, rows, sql, type Sql, type SqlExecutor } from '@runplane/database';
+import { backOffMs, column, rows, sql, textLines, type Sql, type SqlExecutor } from '@runplane/database';
+import { feedTx } from '@runplane/outbox';
 import { z } from 'zod';
 import { bound } from './bound.sql';
 import { leavePlaces, lockPlaces } from './lane.sql';
-import { moveVersion } from './task.sql';
+import { moveVersionAt } from './task.sql';
 
 // Renewing and ending claims of tasks, many in one statement. Each locks first (lanes that count, then tasks by id) and judges the clock afterwards
 // (OWN-2). A claim is current while the task runs under its epoch and its lease has not ended.
@@ -70,8 +71,8 @@ export function settleClaims(
   const all = <T>(of: (given: GivenSettlement) => T): T[] => settlements.map(of);
   const given = sql`
     SELECT ${tenantId}::text AS tenant_id, g.* FROM unnest(
-      ${all(({ taskId }) => taskId)}::text[], ${all(({ epoch }) => epoch)}::int[], ${all(({ outcome }) => outcome)}::text[],
-      ${all(({ failureKind }) => failureKind)}::text[], ${all(({ failureMessage }) => failureMessage)}::text[], ${all(({ delayMs }) => delayMs)}::int[]
+      ${textLines(all(({ taskId }) => taskId))}, ${all(({ epoch }) => epoch)}::int[], ${textLines(all(({ outcome }) => outcome))},
+      ${textLines(all(({ failureKind }) => failureKind))}, ${all(({ failureMessage }) => failureMessage)}::text[], ${all(({ delayMs }) => delayMs)}::int[]
     ) AS g (id, epoch, outcome, failure_kind, failure_message, delay_ms)`;
   return rows(on, VerdictRow, settlementSql(given, { wait: true, isCurrent: sql`t.expires_at > t.now` }));
 }
@@ -101,22 +102,21 @@ function settlementSql(given: Sql, { wait, isCurrent }: { wait: boolean; isCurre
   return sql`
     WITH given AS MATERIALIZED (${given}),
     peek AS MATERIALIZED (
-      SELECT t.tenant_id, t.id, t.queue, t.lane, t.places FROM given g JOIN runplane.queue_tasks t ON t.tenant_id = g.tenant_id AND t.id = g.id
+      SELECT g.*, t.queue, t.lane, t.places FROM given g JOIN runplane.queue_tasks t ON t.tenant_id = g.tenant_id AND t.id = g.id
     ), lanes AS MATERIALIZED (${lockPlaces(sql`peek`)}),
     locked AS MATERIALIZED (
-      SELECT t.tenant_id, t.id, t.queue, t.lane, t.places, t.state, t.owner, t.epoch, t.expires_at, t.attempts, t.max_attempts, t.last_retry_index
+      SELECT t.tenant_id, t.id, t.queue, t.lane, t.places, t.state, t.owner, t.epoch, t.expires_at, t.attempts, t.max_attempts, t.last_retry_index,
+        p.places AS places_seen, p.epoch AS epoch_given, p.outcome, p.failure_kind, p.failure_message, p.delay_ms
       FROM runplane.queue_tasks t JOIN peek p ON p.tenant_id = t.tenant_id AND p.id = t.id
       WHERE (SELECT count(*) FROM lanes) >= 0
       ORDER BY t.tenant_id COLLATE "C", t.id COLLATE "C" FOR NO KEY UPDATE OF t ${wait ? sql`` : sql`SKIP LOCKED`}
-    ), judged AS MATERIALIZED (
-      SELECT l.*, runplane.app_now() AS now, l.places <> p.places AS is_busy
-      FROM locked l JOIN peek p ON p.tenant_id = l.tenant_id AND p.id = l.id
-    ), held AS MATERIALIZED (
-      SELECT t.*, g.outcome, g.failure_kind, g.failure_message,
-        g.outcome = 'released' AND NOT (g.failure_kind IS NOT NULL AND t.attempts >= t.max_attempts) AS comes_again,
-        coalesce(g.delay_ms, CASE WHEN g.failure_kind IS NULL THEN 0 ELSE (${backOffs()}::int[])[least(greatest(t.attempts, 1), ${QUEUE_ATTEMPTS_MAX}::int)] END) AS delay
-      FROM judged t JOIN given g ON g.tenant_id = t.tenant_id AND g.id = t.id
-      WHERE NOT t.is_busy AND t.state = 'running' AND t.owner IS NOT NULL AND t.epoch = g.epoch AND ${isCurrent}
+    ), at AS MATERIALIZED (SELECT runplane.app_now() AS now, ${feedTx} AS tx WHERE (SELECT count(*) FROM locked) > 0),
+    judged AS MATERIALIZED (SELECT l.*, at.now, at.tx, l.places <> l.places_seen AS is_busy FROM locked l, at),
+    held AS MATERIALIZED (
+      SELECT t.*, t.outcome = 'released' AND NOT (t.failure_kind IS NOT NULL AND t.attempts >= t.max_attempts) AS comes_again,
+        coalesce(t.delay_ms, CASE WHEN t.failure_kind IS NULL THEN 0 ELSE (${backOffs()}::int[])[least(greatest(t.attempts, 1), ${QUEUE_ATTEMPTS_MAX}::int)] END) AS delay
+      FROM judged t
+      WHERE NOT t.is_busy AND t.state = 'running' AND t.owner IS NOT NULL AND t.epoch = t.epoch_given AND ${isCurrent}
     ), tried AS (
       UPDATE runplane.queue_attempts a SET terminal_at = h.now, updated_at = h.now, failure_message = h.failure_message,
         failure_kind = coalesce(h.failure_kind, CASE h.outcome WHEN 'released' THEN 'released' END),
@@ -131,7 +131,7 @@ function settlementSql(given: Sql, { wait, isCurrent }: { wait: boolean; isCurre
         ready_at = CASE WHEN h.comes_again THEN h.now + h.delay * interval '1 millisecond' ELSE t.ready_at END,
         due = h.comes_again AND h.delay = 0,
         last_error = coalesce(h.failure_kind || coalesce(': ' || h.failure_message, ''), t.last_error),
-        ended_at = CASE WHEN h.comes_again THEN NULL ELSE h.now END, ${moveVersion}
+        ended_at = CASE WHEN h.comes_again THEN NULL ELSE h.now END, ${moveVersionAt(sql`h.now`, sql`h.tx`)}
       FROM held h WHERE t.tenant_id = h.tenant_id AND t.id = h.id
       RETURNING t.tenant_id, t.id, t.state, t.epoch, t.due
     )

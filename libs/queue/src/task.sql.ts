@@ -7,7 +7,7 @@ import {
   type QueueTask,
   type QueueTaskState,
 } from '@runplane/contracts';
-import { column, maybeRow, rows, sql, takingLock, type Sql, type SqlExecutor, type Tx } from '@runplane/database';
+import { column, maybeRow, rows, sql, takingLock, textLines, type Sql, type SqlExecutor, type Tx } from '@runplane/database';
 import { feedTx } from '@runplane/outbox';
 import { z } from 'zod';
 
@@ -164,7 +164,9 @@ export async function lockTask(tx: Tx, { tenantId, taskId }: TaskKey): Promise<T
 }
 
 /** Every change of a task that a reader should see: the one place where version and place in the list of changes move. */
-export const moveVersion = sql`version = t.version + 1, changed_tx = greatest(t.changed_tx, ${feedTx}), updated_at = runplane.app_now()`;
+export const moveVersionAt = (now: Sql, tx: Sql = feedTx): Sql =>
+  sql`version = t.version + 1, changed_tx = greatest(t.changed_tx, ${tx}), updated_at = ${now}`;
+export const moveVersion = moveVersionAt(sql`runplane.app_now()`);
 
 /** Changes a locked task; `set` begins a SET list. */
 export async function writeTask(tx: Tx, { tenantId, taskId }: TaskKey, set: Sql): Promise<void> {
@@ -236,13 +238,13 @@ export async function insertTasks(
     WITH tenant AS MATERIALIZED (SELECT id, runplane.app_now() AS now FROM runplane.tenants WHERE id = ${tenantId}::text),
     given AS MATERIALIZED (
       SELECT * FROM unnest(
-        ${all(({ id }) => id)}::text[], ${all(({ projectId }) => projectId)}::text[], ${all(({ queue }) => queue)}::text[], ${all(({ lane }) => lane)}::text[],
-        ${all(({ title }) => title)}::text[], ${all(({ priority }) => priority)}::int[], ${all((task) => task.backendProfile)}::text[],
-        ${all((task) => task.providerId)}::text[], ${all((task) => json(task.workspaceRef))}::text[], ${all((task) => json(task.sessionRef))}::text[],
-        ${all((task) => task.sessionId)}::text[], ${all((task) => json(task.executionPolicy))}::text[], ${all((task) => json(task.resourceBundleRef))}::text[],
-        ${all((task) => task.payload)}::text[], ${all((task) => task.payloadHash)}::text[], ${all((task) => task.hashVersion)}::int[],
-        ${all((task) => json(task.references))}::text[], ${all((task) => json(task.metadata))}::text[], ${all((task) => task.idempotencyKey)}::text[],
-        ${all((task) => task.runAt)}::text[], ${all((task) => task.maxAttempts)}::int[]
+        ${textLines(all(({ id }) => id))}, ${textLines(all(({ projectId }) => projectId))}, ${textLines(all(({ queue }) => queue))},
+        ${textLines(all(({ lane }) => lane))}, ${all(({ title }) => title)}::text[], ${all(({ priority }) => priority)}::int[],
+        ${textLines(all((task) => task.backendProfile))}, ${textLines(all((task) => task.providerId))}, ${textLines(all((task) => json(task.workspaceRef)))},
+        ${textLines(all((task) => json(task.sessionRef)))}, ${textLines(all((task) => task.sessionId))}, ${textLines(all((task) => json(task.executionPolicy)))},
+        ${textLines(all((task) => json(task.resourceBundleRef)))}, ${textLines(all((task) => task.payload))}, ${textLines(all((task) => task.payloadHash))},
+        ${all((task) => task.hashVersion)}::int[], ${textLines(all((task) => json(task.references)))}, ${textLines(all((task) => json(task.metadata)))},
+        ${textLines(all((task) => task.idempotencyKey))}, ${textLines(all((task) => task.runAt))}, ${all((task) => task.maxAttempts)}::int[]
       ) WITH ORDINALITY AS g (id, project_id, queue, lane, title, priority, backend_profile, provider_id, workspace_ref, session_ref, session_id,
         execution_policy, resource_bundle_ref, payload, payload_hash, hash_version, task_references, metadata, idempotency_key, run_at, max_attempts, place)
     ), made AS (
