@@ -11,6 +11,7 @@ import {
   getQueueTask,
   listQueueTaskChanges,
   listQueueTasks,
+  pruneQueueTasksOnce,
   readyDueTasksOnce,
   renewQueueTasks,
   settleAttemptsOnce,
@@ -450,7 +451,7 @@ function retentionStatements(): Record<string, Hot> {
   const pass = {
     tenantId,
     dryRun: true,
-    policy: { runsDays: 1, eventsDays: 1, intentsDays: 1, cancelRequestsDays: 1, runnersDays: 1, readersDays: 1, archive: false },
+    policy: { runsDays: 1, eventsDays: 1, intentsDays: 1, cancelRequestsDays: 1, runnersDays: 1, readersDays: 1, queueTasksDays: 1, archive: false },
   };
   return {
     'find runs to remove': {
@@ -477,6 +478,12 @@ function retentionStatements(): Record<string, Hot> {
       call: (db) => pruneIntentsOnce(db, pass),
       statement: /dispatch_intents x/,
       index: 'dispatch_intents_tenant_id_finished_at_id_idx',
+    },
+    'find queue tasks to remove': {
+      call: (db) => pruneQueueTasksOnce(db, pass),
+      statement: /"isOld"/,
+      index: 'queue_tasks_tenant_id_changed_tx_id_idx',
+      pagesMax: 2_500, // five hundred tasks, each with a look for an open attempt
     },
     'find silent readers': { call: (db) => pruneReadersOnce(db, pass), statement: /session_readers r/ },
     'find cancel requests to remove': { call: (db) => pruneCancelRequestsOnce(db, pass), statement: /cancel_requests x/ },

@@ -19,9 +19,12 @@ const retention = {
   cancelRequestsDays: days.meta({ description: 'Cancel requests that have been answered, from the answer' }),
   runnersDays: days.meta({ description: 'Runners that are silent, from when they were last seen' }),
   readersDays: days.meta({ description: 'Readers of sessions that have marked nothing read since then, with their marks' }),
+  queueTasksDays: days.meta({ description: 'Ended queue tasks with their attempts and read marks, from their end' }),
   archive: z
     .boolean()
-    .meta({ description: 'Runs and events are removed only when a copy has been archived and read back; false: without a copy' }),
+    .meta({
+      description: 'Runs, events and queue tasks are removed only when a copy has been archived and read back; false: without a copy',
+    }),
 };
 
 /** How long what has ended is kept, in days of the database's clock; null: for ever. */
@@ -33,6 +36,7 @@ export const RetentionPolicy = z
     cancelRequestsDays: retention.cancelRequestsDays.default(null),
     runnersDays: retention.runnersDays.default(null),
     readersDays: retention.readersDays.default(null),
+    queueTasksDays: retention.queueTasksDays.default(null),
     archive: retention.archive.default(true),
   })
   .meta({ id: 'RetentionPolicy' });

@@ -7,6 +7,7 @@ export { createQueueTask, createQueueTasks } from './create-queue-tasks';
 export { explainQueueTask } from './explain-queue-task';
 export { failExhaustedSubmissionsOnce } from './fail-exhausted-submissions';
 export { listQueueLanes, setLaneLimit } from './lane-limits';
+export { pruneQueueTasksOnce } from './prune-queue-tasks';
 export { createQueue } from './queue';
 export { activateQueueRetry, noteReservationFailure, reserveQueueRetry } from './queue-retries';
 export {

@@ -77,8 +77,25 @@ export { reconcileRunnerJobsOnce, type Reconciliation } from './reconcile-runner
 export { registerRunner } from './register-runner';
 export { getRunner, heartbeatRunner, listRunners, pruneRunners } from './runners';
 export { type RunnerKey } from './runner.sql';
-export { type RetentionOfTenant, type RetentionPass, type RetentionPlaces, type RetentionReport } from './retention-pass';
-export { archiveKeyOf, readArchive, readArchivedRun, type ArchivedRun, type ArchiveLine, type ArchiveScope } from './run-archive';
+export {
+  retentionPass,
+  type RetentionOfTenant,
+  type RetentionPass,
+  type RetentionPlaces,
+  type RetentionReport,
+  type TenantPass,
+  type TenantResult,
+} from './retention-pass';
+export {
+  archiveKeyOf,
+  archiveTask,
+  taskArchiveKeyOf,
+  readArchive,
+  readArchivedRun,
+  type ArchivedRun,
+  type ArchiveLine,
+  type ArchiveScope,
+} from './run-archive';
 export {
   getRunnerJob,
   getRunnerJobByIdempotencyKey,

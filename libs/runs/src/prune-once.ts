@@ -4,8 +4,10 @@ import { pruneCancelRequestsOnce, pruneIntentsOnce, pruneReadersOnce, pruneRunne
 import { pruneRunEventsOnce, pruneRunsOnce } from './prune-runs';
 import type { RetentionPass, RetentionReport } from './retention-pass';
 
-/** The pass of each kind. Whole runs come first: what is under them goes with them, into the same archive. */
-export const PRUNE_ONCE: Readonly<Record<RetentionKind, (db: Db, pass?: RetentionPass) => Promise<RetentionReport>>> = {
+/** The pass of each kind of this library. Whole runs come first: what is under them goes with them, into the same archive. */
+export const PRUNE_ONCE: Readonly<
+  Record<Exclude<RetentionKind, 'queue-tasks'>, (db: Db, pass?: RetentionPass) => Promise<RetentionReport>>
+> = {
   runs: pruneRunsOnce,
   'run-events': pruneRunEventsOnce,
   intents: pruneIntentsOnce,

@@ -37,9 +37,9 @@ const IS_SHOWN_BY_SESSION = sql`(r.session_id IS NOT NULL AND EXISTS (
 const IS_HELD = sql`EXISTS (SELECT FROM runplane.reservations v WHERE v.kind = 'retention' AND v.key = ${storedKeySql(sql`r.tenant_id`, sql`r.id`)}
   AND v.owner IS NOT NULL AND (v.expires_at > (SELECT runplane.app_now()) OR v.data ->> 'act' IS DISTINCT FROM 'remove'))`;
 
-/** A place in the order of removal: (finished_at to the millisecond, id). */
+/** A place in the order of removal: of runs (finished_at to the millisecond, id), of queue tasks (number of the last change, id). */
 export interface RetentionPlace {
-  readonly finishedAt: string;
+  readonly at: string;
   readonly id: string;
 }
 
@@ -56,7 +56,7 @@ export async function listDueRuns(
   kind: RunRemoval,
   { tenantId, days, limit, after }: { tenantId: string; days: number; limit: number; after: RetentionPlace | null },
 ): Promise<{ runIds: string[]; next: RetentionPlace | null }> {
-  const behind = after === null ? sql`` : sql`AND (r.finished_at, r.id) > (${after.finishedAt}::timestamptz, ${after.id}::text)`;
+  const behind = after === null ? sql`` : sql`AND (r.finished_at, r.id) > (${after.at}::timestamptz, ${after.id}::text)`;
   // Each kind spells the predicate of its index: runs_tenant_id_finished_at_id_idx, runs_unpruned_events.
   const due = sql`FROM runplane.runs r WHERE r.tenant_id COLLATE "C" = ${tenantId}::text AND r.finished_at IS NOT NULL
     ${kind === 'runs' ? sql`` : sql`AND r.events_pruned_at IS NULL`} AND ${olderThan('r.finished_at', days)} ${behind} ORDER BY r.finished_at, r.id`;
@@ -71,13 +71,13 @@ export async function listDueRuns(
   );
   const runIds = found.map(({ runId }) => runId);
   const last = found.at(-1);
-  if (found.length === limit && last !== undefined) return { runIds, next: { finishedAt: last.finishedAt, id: last.runId } };
+  if (found.length === limit && last !== undefined) return { runIds, next: { at: last.finishedAt, id: last.runId } };
   const end = await maybeRow(
     on,
     Candidate,
     sql`SELECT r.id AS "runId", runplane.wire_time(r.finished_at) AS "finishedAt" ${due} LIMIT 1 OFFSET ${RETENTION_SCAN_ROWS_MAX - 1}::int`,
   );
-  return { runIds, next: end === undefined ? null : { finishedAt: end.finishedAt, id: end.runId } };
+  return { runIds, next: end === undefined ? null : { at: end.finishedAt, id: end.runId } };
 }
 
 /** Runs whose events an earlier pass has begun to remove; whatever the policy says by now, that is brought to its end. */

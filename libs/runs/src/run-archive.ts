@@ -8,11 +8,12 @@ import type { ArchiveReceipt, ArchiveSink } from './archive-sink';
 import { listRowTexts, type ArchivedKind, type StoredRun } from './run-archive.sql';
 import type { RunKey } from './run.sql';
 
-// The copy of a run, or of its events: gzip of JSON lines. The first line is the header, then a line per row, as PostgreSQL writes the row as
+// The copy of a run, of its events, or of a queue task: gzip of JSON lines. The first line is the header, then a line per row, as PostgreSQL writes the row as
 // JSON, the small tables first and the events in their order; the last line is the manifest with the counts and the hash of all lines before.
 // Nothing is removed before its copy has been read back and is what was written.
 
 const FORMAT = 'runplane-run-archive';
+const TASK_FORMAT = 'runplane-task-archive';
 
 export type ArchiveScope = 'run' | 'events';
 const KINDS_OF: Record<ArchiveScope, readonly ArchivedKind[]> = {
@@ -21,7 +22,7 @@ const KINDS_OF: Record<ArchiveScope, readonly ArchivedKind[]> = {
 };
 
 const Counts = z.record(z.string(), z.int());
-const Header = z.object({
+const RunHeader = z.object({
   kind: z.literal('header'),
   format: z.literal(FORMAT),
   version: z.literal(1),
@@ -29,6 +30,14 @@ const Header = z.object({
   tenantId: z.string(),
   runId: z.string(),
 });
+const TaskHeader = z.object({
+  kind: z.literal('header'),
+  format: z.literal(TASK_FORMAT),
+  version: z.literal(1),
+  tenantId: z.string(),
+  taskId: z.string(),
+});
+const Header = z.discriminatedUnion('format', [RunHeader, TaskHeader]);
 const Manifest = z.object({
   kind: z.literal('manifest'),
   counts: Counts,
@@ -37,12 +46,14 @@ const Manifest = z.object({
   sha256: z.string(),
 });
 type Manifest = z.infer<typeof Manifest>;
-const Row = z.object({ kind: z.enum(KINDS_OF.run), row: JsonRecord });
+const TASK_KINDS = ['task', 'attempt'] as const;
+const Row = z.object({ kind: z.enum([...KINDS_OF.run, ...TASK_KINDS]), row: JsonRecord });
+type RowKind = ArchivedKind | (typeof TASK_KINDS)[number];
 
 /** One line of an archive, parsed. */
 export type ArchiveLine = z.infer<typeof Header> | z.infer<typeof Row> | Manifest;
 
-/** The run is not what it was when the work on it began: look again. */
+/** What is being archived is not what it was when the work on it began: look again. */
 export class RunChanged extends Error {}
 
 /** A copy that has been read back. */
@@ -62,24 +73,66 @@ function nameOf(id: string): string {
   return `${shown}-${createHash('sha256').update(id).digest('hex').slice(0, 16)}`;
 }
 
-/**
- * Writes the copy of an ended run and reads it back. `alive` is called between pages and may end the work by throwing.
- * Errors: ArchiveDamaged when what is read back is not what was written; RunChanged; what the sink throws.
- */
-export async function archiveRun(
-  on: SqlExecutor,
-  sink: ArchiveSink,
-  { tenantId, runId, stored, scope, alive }: RunKey & { stored: StoredRun; scope: ArchiveScope; alive: () => Promise<void> },
-): Promise<Archived> {
-  const key = archiveKeyOf({ tenantId, runId }, scope);
+/** Where the copy of a queue task stands. */
+export function taskArchiveKeyOf({ tenantId, taskId }: { tenantId: string; taskId: string }): string {
+  return `${nameOf(tenantId)}/${nameOf(taskId)}/task.jsonl.gz`;
+}
+
+/** What a copy is made of: the rows in the order in which they will stand, as JSON. */
+interface ArchiveContent {
+  readonly header: z.infer<typeof Header>;
+  readonly rows: AsyncIterable<{ readonly kind: RowKind; readonly row: string; readonly seq?: number }>;
+  /** Throws where the rows are not all that there should be: such a copy must not replace a good one. */
+  readonly assertWhole: (manifest: Manifest) => void;
+  /** Called between pages; may end the work by throwing. */
+  readonly alive: () => Promise<void>;
+}
+
+/** Writes a copy and reads it back. Errors: ArchiveDamaged when what is read back is not what was written; RunChanged; what the sink throws. */
+async function writeArchive(sink: ArchiveSink, key: string, content: ArchiveContent): Promise<Archived> {
   const written: { manifest?: Manifest } = {};
-  const lines = linesOf(on, { tenantId, runId, stored, scope, alive }, (manifest) => {
+  const lines = linesOf(content, (manifest) => {
     written.manifest = manifest;
   });
   const receipt = await sink.put(key, gzipped(lines));
   if (written.manifest === undefined) throw damaged(key, 'the sink did not read the stream to its end');
-  await verify(sink, key, { receipt, manifest: written.manifest, alive });
+  await verify(sink, key, { receipt, manifest: written.manifest, alive: content.alive });
   return { key, ...receipt };
+}
+
+/** Writes the copy of an ended run and reads it back. Errors: as writeArchive. */
+export function archiveRun(
+  on: SqlExecutor,
+  sink: ArchiveSink,
+  { tenantId, runId, stored, scope, alive }: RunKey & { stored: StoredRun; scope: ArchiveScope; alive: () => Promise<void> },
+): Promise<Archived> {
+  const run = { tenantId, runId };
+  return writeArchive(sink, archiveKeyOf(run, scope), {
+    header: { kind: 'header', format: FORMAT, version: 1, scope, ...run },
+    rows: rowsOfRun(on, run, scope, alive),
+    assertWhole: (manifest) => assertComplete(manifest, stored, scope),
+    alive,
+  });
+}
+
+/** Writes the copy of an ended queue task and reads it back: its row and so many attempts, as JSON in their order. Errors: as writeArchive. */
+export function archiveTask(
+  sink: ArchiveSink,
+  {
+    tenantId,
+    taskId,
+    attempts,
+    rows,
+  }: { tenantId: string; taskId: string; attempts: number; rows: AsyncIterable<{ kind: 'task' | 'attempt'; row: string }> },
+): Promise<Archived> {
+  return writeArchive(sink, taskArchiveKeyOf({ tenantId, taskId }), {
+    header: { kind: 'header', format: TASK_FORMAT, version: 1, tenantId, taskId },
+    rows,
+    assertWhole: ({ counts }) => {
+      if (counts['task'] !== 1 || (counts['attempt'] ?? 0) !== attempts) throw new RunChanged('the task has changed while it was archived');
+    },
+    alive: () => Promise.resolve(),
+  });
 }
 
 function gzipped(lines: AsyncIterable<string>): Readable {
@@ -103,36 +156,40 @@ async function* inBlocks(lines: AsyncIterable<string>): AsyncGenerator<string> {
   if (block !== '') yield block;
 }
 
-async function* linesOf(
-  on: SqlExecutor,
-  about: RunKey & { stored: StoredRun; scope: ArchiveScope; alive: () => Promise<void> },
-  done: (manifest: Manifest) => void,
-): AsyncGenerator<string> {
-  const { tenantId, runId, scope, stored } = about;
+async function* linesOf({ header, rows, assertWhole }: ArchiveContent, done: (manifest: Manifest) => void): AsyncGenerator<string> {
   const tally = new Tally(() => new RunChanged());
   const line = (text: string): string => {
     tally.add(text);
     return `${text}\n`;
   };
-  yield line(JSON.stringify({ kind: 'header', format: FORMAT, version: 1, scope, tenantId, runId } satisfies z.infer<typeof Header>));
+  yield line(JSON.stringify(header));
+  for await (const { kind, row, seq } of rows) {
+    tally.row(kind, seq);
+    // A payload is stored as it came: a line break can stand between its tokens, where a space says the same.
+    yield line(`{"kind":"${kind}","row":${row.replace(/[\r\n]/g, ' ')}}`);
+  }
+  const manifest = tally.manifest();
+  assertWhole(manifest);
+  done(manifest);
+  yield `${JSON.stringify(manifest)}\n`;
+}
+
+async function* rowsOfRun(
+  on: SqlExecutor,
+  run: RunKey,
+  scope: ArchiveScope,
+  alive: () => Promise<void>,
+): AsyncGenerator<{ kind: ArchivedKind; row: string; seq?: number }> {
   for (const kind of KINDS_OF[scope]) {
     for (let after: string | null = null; ;) {
-      await about.alive();
-      const page = await listRowTexts(on, { tenantId, runId }, { kind, after });
-      for (const { place, row } of page) {
-        tally.row(kind, kind === 'event' ? Number(place) : undefined);
-        // A payload is stored as it came: a line break can stand between its tokens, where a space says the same.
-        yield line(`{"kind":"${kind}","row":${row.replace(/[\r\n]/g, ' ')}}`);
-      }
+      await alive();
+      const page = await listRowTexts(on, run, { kind, after });
+      for (const { place, row } of page) yield kind === 'event' ? { kind, row, seq: Number(place) } : { kind, row };
       const last = page.at(-1);
       if (last === undefined) break;
       after = last.place;
     }
   }
-  const manifest = tally.manifest();
-  assertComplete(manifest, stored, scope);
-  done(manifest);
-  yield `${JSON.stringify(manifest)}\n`;
 }
 
 /** A copy of less than was counted must not replace a good one: somebody else is removing the run, or has changed it. */
@@ -169,7 +226,7 @@ class Tally {
     this.#hash.update(line).update('\n');
   }
 
-  row(kind: ArchivedKind, seq: number | undefined): void {
+  row(kind: RowKind, seq: number | undefined): void {
     this.#counts[kind] = (this.#counts[kind] ?? 0) + 1;
     if (seq === undefined) return;
     if (this.#lastSeq !== null && seq !== this.#lastSeq + 1) throw this.#outOfOrder(`event ${seq} stands behind event ${this.#lastSeq}`);
@@ -297,10 +354,12 @@ export async function readArchivedRun(sink: ArchiveSink, key: string): Promise<A
     'cancel-request': [],
     event: [],
   };
-  let header: z.infer<typeof Header> | undefined;
+  let header: z.infer<typeof RunHeader> | undefined;
   for await (const line of readArchive(sink, key)) {
-    if (line.kind === 'header') header = line;
-    else if (line.kind !== 'manifest') found[line.kind].push(line.row);
+    if (line.kind === 'header') {
+      if (line.format !== FORMAT) throw damaged(key, 'it is the copy of a queue task');
+      header = line;
+    } else if (line.kind !== 'manifest' && line.kind !== 'task' && line.kind !== 'attempt') found[line.kind].push(line.row);
   }
   if (header === undefined) throw damaged(key, 'it is empty');
   const { tenantId, runId, scope } = header;

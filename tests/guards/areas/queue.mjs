@@ -3,6 +3,7 @@ const QUEUE = 'libs/queue/src';
 const claims = (name) => ({ file: `${QUEUE}/claims.int.spec.ts`, name });
 const limits = (name) => ({ file: `${QUEUE}/lane-limits.int.spec.ts`, name });
 const taskRuns = (name) => ({ file: `${QUEUE}/task-runs.int.spec.ts`, name });
+const pruning = (name) => ({ file: `${QUEUE}/prune-queue-tasks.int.spec.ts`, name });
 const reads = (name) => ({ file: `${QUEUE}/reads.int.spec.ts`, name });
 
 export const queueGuards = [
@@ -89,6 +90,27 @@ export const queueGuards = [
     text: 'active?.runId == null ? undefined : await stopRun',
     replacement: 'active?.runId !== null ? undefined : await stopRun',
     test: taskRuns('of a task whose run waits ends both at once'),
+  },
+  {
+    name: 'a task that is not what was archived stays',
+    file: `${QUEUE}/prune-task.sql.ts`,
+    text: 'WHERE ${STAMP} = g.stamp AND ${mayGo(days)}',
+    replacement: 'WHERE t.ended_at IS NOT NULL AND g.stamp IS NOT NULL',
+    test: pruning('a task that changes after its copy was made stays, and one that somebody holds is passed over'),
+  },
+  {
+    name: 'without an archive no task goes whose tenant wants copies',
+    file: `${QUEUE}/prune-queue-tasks.ts`,
+    text: 'if (policy.archive && archive === undefined) return { archiveMissing: true };',
+    replacement: '',
+    test: pruning('a copy is written and read back first; without an archive, or with a copy that is not what was written, the task stays'),
+  },
+  {
+    name: 'a task that somebody holds is not waited for by retention',
+    file: `${QUEUE}/prune-task.sql.ts`,
+    text: 'FOR UPDATE OF t SKIP LOCKED',
+    replacement: '',
+    test: pruning('a task that changes after its copy was made stays, and one that somebody holds is passed over'),
   },
   {
     name: 'changes of tasks stay below the horizon',

@@ -1,16 +1,10 @@
 import path from 'node:path';
 import { RETENTION_KINDS, RETENTION_ROWS_MAX, RetentionPolicy, type RetentionKind, type RetentionOverride } from '@runplane/contracts';
 import { requireTenant, writeRetention, type Db } from '@runplane/database';
-import {
-  createFolderArchive,
-  PRUNE_ONCE,
-  readArchive,
-  type ArchiveSink,
-  type RetentionOfTenant,
-  type RetentionPlaces,
-} from '@runplane/runs';
+import { createFolderArchive, readArchive, type ArchiveSink, type RetentionOfTenant, type RetentionPlaces } from '@runplane/runs';
 import { InvalidArgumentError, type Command } from 'commander';
 import { ConfigError, readConfig } from '../config';
+import { PRUNE_ONCE } from '../maintenance/prune-once';
 import { table, withDb, type Terminal } from './terminal';
 
 interface PruneOptions extends RetentionOverride {
@@ -42,7 +36,7 @@ export function addRetentionCommands(program: Command, terminal: Terminal): void
       if (done.some(({ failures, archiveMissing }) => failures.length > 0 || archiveMissing))
         throw new ConfigError('not everything could be removed, see above');
     });
-  const archives = program.command('archive').description('Copies of removed runs.');
+  const archives = program.command('archive').description('Copies of removed runs and queue tasks.');
   archives
     .command('read <archive-key>')
     .description(
@@ -70,7 +64,15 @@ export function addRetentionPolicyCommand(tenants: Command, terminal: Terminal):
         Object.keys(ages).length === 0 ? requireTenant(db.sql, tenantId) : writeRetention(db.sql, tenantId, ages),
       );
       const policy = RetentionPolicy.parse(settings.retention ?? {});
-      const shown = ['runsDays', 'eventsDays', 'intentsDays', 'cancelRequestsDays', 'runnersDays', 'readersDays'] as const;
+      const shown = [
+        'runsDays',
+        'eventsDays',
+        'intentsDays',
+        'cancelRequestsDays',
+        'runnersDays',
+        'readersDays',
+        'queueTasksDays',
+      ] as const;
       terminal.print(command, { tenantId, retention: policy }, () =>
         table([
           ...shown.map((name) => [name, policy[name] === null ? 'for ever' : `${policy[name]} days`]),
@@ -88,8 +90,9 @@ function withAges(command: Command): Command {
     .option('--cancel-requests-days <days>', 'answered cancel requests', parseDays)
     .option('--runners-days <days>', 'silent runners', parseDays)
     .option('--readers-days <days>', 'silent readers of sessions, with their marks', parseDays)
-    .option('--archive', 'remove runs and events only with a copy')
-    .option('--no-archive', 'remove runs and events without a copy');
+    .option('--queue-tasks-days <days>', 'ended queue tasks with their attempts and read marks', parseDays)
+    .option('--archive', 'remove runs, events and queue tasks only with a copy')
+    .option('--no-archive', 'remove runs, events and queue tasks without a copy');
 }
 
 function parseDays(text: string): number | null {

@@ -24,7 +24,6 @@ import {
   failExhaustedIntentsOnce,
   failUnclaimedRunsOnce,
   foldSessionActivityOnce,
-  PRUNE_ONCE,
   pruneReservationsOnce,
   reconcileRunnerJobsOnce,
   RUN_ENDED,
@@ -45,6 +44,7 @@ import {
   type StalePlaces,
 } from '@runplane/sessions';
 import { pruneRunTokensOnce } from '../access/api-keys';
+import { PRUNE_ONCE } from './prune-once';
 import type { Credentials } from '../access/credentials';
 import { runEvery, type Loop } from './run-every';
 

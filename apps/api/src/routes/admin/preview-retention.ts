@@ -1,6 +1,6 @@
 import { PreviewRetention, RETENTION_KINDS, RetentionPreview } from '@runplane/contracts';
-import { PRUNE_ONCE } from '@runplane/runs';
 import type { Route } from '..';
+import { PRUNE_ONCE } from '../../maintenance/prune-once';
 
 export const previewRetentionRoute: Route = (app, { db, archive }) => {
   app.route({
