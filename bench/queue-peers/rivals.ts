@@ -4,8 +4,8 @@ import { createRequire } from 'node:module';
 import path from 'node:path';
 import { promisify } from 'node:util';
 
-/** Where the peers are installed: not in the workspace, they need a newer Node.js. */
-const FOLDER = path.join(path.dirname(require.resolve('@runplane/bench/package.json')), 'queue-peers', 'peers');
+/** Where the peers are installed: not in the workspace, they need a newer Node.js. As seen from dist/queue-peers. */
+const FOLDER = path.resolve(__dirname, '../../queue-peers/peers');
 const fromFolder = createRequire(path.join(FOLDER, 'package.json'));
 
 /** A module of a peer, and its version. In a process of the Node.js that `installRivals` names. */

@@ -8,9 +8,10 @@ import type { TaskKey } from './task.sql';
 
 const olderThan = (time: Sql, days: number): Sql => sql`${time} <= (SELECT runplane.app_now() - ${days}::int * interval '1 day')`;
 
-/** Ended, and nobody has reserved a retry of it. */
+/** Ended, and nobody has reserved a retry of it: the newest attempt has ended too. Looked up by key: as NOT EXISTS it reads all attempts there are. */
 const mayGo = (days: number): Sql => sql`t.ended_at IS NOT NULL AND ${olderThan(sql`t.ended_at`, days)}
-  AND NOT EXISTS (SELECT FROM runplane.queue_attempts a WHERE a.tenant_id = t.tenant_id AND a.task_id = t.id AND a.terminal_at IS NULL)`;
+  AND coalesce((SELECT a.terminal_at IS NOT NULL FROM runplane.queue_attempts a
+    WHERE a.tenant_id = t.tenant_id AND a.task_id = t.id AND a.retry_index = t.last_retry_index), true)`;
 
 /** Two readings of a task with the same stamp have the same content, attempts included: an ended task's attempts are only added to. */
 const STAMP = sql`t.version || '/' || t.last_retry_index`;
