@@ -1,16 +1,20 @@
 import { createClient, type Client } from '@runplane/client';
 import type { SessionEvent } from '@runplane/contracts';
+import { eraseDeletedOnce } from '@runplane/runs';
 import type { AddressInfo } from 'node:net';
+import { RawClient } from '../support/sse-client';
 import { useApi } from '../support/test-api';
 
 // The log of sessions over HTTP, by the client.
 
 const api = useApi();
 let client: Client;
+let address: string;
 beforeAll(async () => {
   await api.app.listen({ host: '127.0.0.1', port: 0 });
   const { port } = api.app.server.address() as AddressInfo;
-  client = createClient({ url: `http://127.0.0.1:${port}`, apiKey: api.adminKey });
+  address = `http://127.0.0.1:${port}`;
+  client = createClient({ url: address, apiKey: api.adminKey });
 });
 
 const said = (text: string) => ({ type: 'custom/said', data: { text } });
@@ -66,6 +70,42 @@ test('resolutions need the right to decide, whoever holds the lease', async () =
     status: 403,
     body: { code: 'forbidden', data: { scope: 'approvals:resolve' } },
   });
+});
+
+test('nobody goes on in the next life of a session’s id with a place in the last one', async () => {
+  const id = 'reborn';
+  const live = async (events: number) => {
+    await client.createSession({ id });
+    const { epoch } = await client.acquireSessionLease(id, { owner: 'w' });
+    const notes = [1, 2].map((n) => ({ type: 'context/note-written', data: { path: `p${n}`, text: 'x' } }));
+    await client.appendSessionEvents(id, { epoch, events: [...notes, ...Array.from({ length: events }, () => said('x'))] });
+    await client.releaseSessionLease(id, { owner: 'w', epoch });
+    return (await client.getSessionLog(id)).incarnation;
+  };
+  const first = await live(1);
+  const raw = new RawClient(address, `/v1/sessions/${id}/events/stream`, { authorization: `Bearer ${api.adminKey}` });
+  await raw.until(({ frames }) => frames.length === 3, 'the log so far');
+  const { id: frame } = raw.frames.at(-1) ?? {};
+  raw.cut();
+  const notes = await api.call('GET', `/v1/sessions/${id}/context-notes?limit=1`);
+  const page = await client.readSessionEvents(id, { limit: 1 });
+  expect([frame, page.incarnation]).toEqual([`${id}:${first}:2`, first]);
+
+  await client.deleteSession(id);
+  await eraseDeletedOnce(api.db, { delayMs: 0 });
+  const second = await live(5);
+
+  const gone = { status: 410, body: { code: 'other_incarnation', data: { sessionId: id, incarnation: second } } };
+  const stream = `/v1/sessions/${id}/events/stream`;
+  expect(await api.call('GET', stream, { headers: { 'last-event-id': frame ?? '' } })).toMatchObject(gone);
+  expect(await api.call('GET', `${stream}?after=2&incarnation=${first}`)).toMatchObject(gone);
+  expect(await api.call('GET', `/v1/sessions/${id}/events?after=0&incarnation=${first}&wait=20`)).toMatchObject(gone);
+  await expect(client.followSession(id, { after: 2, incarnation: first }).next()).rejects.toMatchObject({ code: 'other_incarnation' });
+  expect(await api.call('GET', `/v1/sessions/${id}/context-notes?cursor=${notes.body.cursor}`)).toMatchObject({
+    status: 400,
+    body: { code: 'invalid_cursor' },
+  });
+  expect((await client.readSessionEvents(id, { after: 5, incarnation: second })).events).toHaveLength(1);
 });
 
 test('a stream starts where the client says, and nowhere behind the end', async () => {

@@ -95,6 +95,7 @@ export const STATUS_BY_CODE = {
   cursor_expired: 410,
   run_deleted: 410,
   session_deleted: 410,
+  other_incarnation: 410,
   events_pruned: 410,
   payload_too_large: 413,
   submission_queue_full: 429,

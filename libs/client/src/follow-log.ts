@@ -23,6 +23,10 @@ export interface FollowedLog<Event, End> {
   readonly path: string;
   readonly event: z.ZodType<Event>;
   sequenceOf(event: Event): number;
+  /** What goes into the query beside the place; of logs whose id may come to mean another one. */
+  readonly query?: (() => Record<string, string | undefined>) | undefined;
+  /** Told of the id of each event's frame. */
+  readonly onFrame?: ((id: string) => void) | undefined;
   /** What the server says of a log's end. */
   readonly end: z.ZodType<End>;
 }
@@ -87,7 +91,12 @@ class Connection {
 
   async *frames<Event, End>(transport: Transport, log: FollowedLog<Event, End>, last: number): AsyncGenerator<Frame<Event, End>> {
     // `after` says the same as Last-Event-ID would, and holds any id.
-    const response = await transport.open(log.path, { after: last }, { accept: 'text/event-stream' }, this.controller.signal);
+    const response = await transport.open(
+      log.path,
+      { after: last, ...log.query?.() },
+      { accept: 'text/event-stream' },
+      this.controller.signal,
+    );
     if (!response.headers.get('content-type')?.startsWith('text/event-stream')) {
       throw new UnexpectedAnswer('The stream of events is no text/event-stream; is this the address of the API?', response.status);
     }
@@ -138,7 +147,10 @@ class Connection {
 /** Frames without an id are the server's own: `end`, `error`, and what needs no answer (`shutdown`, or one of a newer server). */
 function parseFrame<Event, End>(log: FollowedLog<Event, End>, message: EventSourceMessage, status: number): Frame<Event, End> | undefined {
   const data = parseJson(message.data);
-  if (message.id !== undefined) return { kind: 'event', event: parsed(log.event, data, message, status) };
+  if (message.id !== undefined) {
+    log.onFrame?.(message.id);
+    return { kind: 'event', event: parsed(log.event, data, message, status) };
+  }
   if (message.event === 'end') return { kind: 'end', end: parsed(log.end, data, message, status) };
   if (message.event === 'error') throw trouble(parsed(Problem, data, message, status));
   return undefined;

@@ -18,8 +18,7 @@ import {
   SessionLogList,
 } from '@runplane/contracts';
 import { callsOf } from './calls';
-import type { FollowOptions } from './follow-log';
-import { followSession } from './follow-session';
+import { followSession, type FollowSessionOptions } from './follow-session';
 import { RETRY_DEFAULT } from './retry';
 import type { CallOptions, ClientOptions, Transport } from './transport';
 
@@ -28,6 +27,8 @@ export interface SessionPageOptions extends CallOptions {
   from?: number | undefined;
   after?: number | undefined;
   before?: number | undefined;
+  /** Of the life of the id that the place is in, as an earlier page told it; of another one: 410 `other_incarnation`. */
+  incarnation?: string | undefined;
   limit?: number | undefined;
   waitSeconds?: number | undefined;
 }
@@ -39,8 +40,8 @@ export function sessionLogCalls(transport: Transport, options: ClientOptions) {
   const { get, post } = callsOf(transport);
 
   const readSessionEvents = (sessionId: string, { waitSeconds, ...place }: SessionPageOptions = {}): Promise<SessionEventPage> => {
-    const { from, after, before, limit, ...o } = place;
-    return get(`${at(sessionId)}/events`, SessionEventPage, { from, after, before, limit, wait: waitSeconds }, o);
+    const { from, after, before, limit, incarnation, ...o } = place;
+    return get(`${at(sessionId)}/events`, SessionEventPage, { from, after, before, incarnation, limit, wait: waitSeconds }, o);
   };
 
   return {
@@ -75,8 +76,10 @@ export function sessionLogCalls(transport: Transport, options: ClientOptions) {
       sessionId: string,
       { after = -1, ...o }: CallOptions & { after?: number } = {},
     ): AsyncGenerator<SessionEvent, void, undefined> {
-      for (let last = after; ;) {
-        const { events, lastSequence } = await readSessionEvents(sessionId, { after: last, limit: EVENT_LIST_ROWS_MAX, ...o });
+      for (let last = after, incarnation: string | undefined; ;) {
+        const page = await readSessionEvents(sessionId, { after: last, incarnation, limit: EVENT_LIST_ROWS_MAX, ...o });
+        const { events, lastSequence } = page;
+        ({ incarnation } = page);
         yield* events;
         last = events.at(-1)?.sequence ?? last;
         if (events.length === 0 || last >= lastSequence) return;
@@ -84,7 +87,7 @@ export function sessionLogCalls(transport: Transport, options: ClientOptions) {
     },
 
     /** Every event of a session's log, live, until the caller stops reading. */
-    followSession: (sessionId: string, o: FollowOptions = {}): AsyncGenerator<SessionEvent, never, undefined> =>
+    followSession: (sessionId: string, o: FollowSessionOptions = {}): AsyncGenerator<SessionEvent, never, undefined> =>
       followSession(transport, { ...RETRY_DEFAULT, ...options.retry }, sessionId, o),
 
     acquireSessionLease: (sessionId: string, lease: AcquireSessionLease, o?: CallOptions): Promise<SessionLease> =>

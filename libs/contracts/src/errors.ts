@@ -216,6 +216,11 @@ export class SessionDeleted extends DomainError<'session_deleted', { sessionId: 
   readonly code = 'session_deleted';
 }
 
+/** The place is of an earlier life of the session's id; it was deleted and made again, and counts anew. Read this one from its start. */
+export class OtherIncarnation extends DomainError<'other_incarnation', { sessionId: string; incarnation: string }> {
+  readonly code = 'other_incarnation';
+}
+
 /** A session of this id is there, with another header. */
 export class SessionExists extends DomainError<'session_exists', { sessionId: string }> {
   readonly code = 'session_exists';
@@ -710,6 +715,7 @@ export type RunplaneError =
   | CapacityReached
   | ReservationLost
   | SessionDeleted
+  | OtherIncarnation
   | SessionInUse
   | RunInUse
   | SubmissionNotFound

@@ -38,10 +38,15 @@ const HeaderFields = z.looseObject({
 export const CreateSession = z.strictObject({ header: SessionHeader }).meta({ id: 'CreateSession' });
 export type CreateSession = z.input<typeof CreateSession>;
 
+const incarnation = z
+  .string()
+  .meta({ description: 'Of this life of the id: made again after a deletion, a session has another, and counts anew' });
+
 /** The log of a session without its events. */
 export const SessionLog = z
   .object({
     sessionId: z.string(),
+    incarnation,
     header: JsonRecord,
     lastSequence: z.int().meta({ description: 'Of the newest event; −1 while there is none' }),
     createdAt: time,
@@ -127,6 +132,7 @@ export const SessionEventPage = z
   .object({
     events: z.array(SessionEvent).meta({ description: 'Ascending; fewer than asked for where their data is large' }),
     lastSequence: z.int().meta({ description: 'Of the log; −1 while it is empty' }),
+    incarnation,
   })
   .meta({ id: 'SessionEventPage' });
 export type SessionEventPage = z.infer<typeof SessionEventPage>;
@@ -134,7 +140,13 @@ export type SessionEventPage = z.infer<typeof SessionEventPage>;
 const limit = z.int().min(1).max(EVENT_LIST_ROWS_MAX).default(EVENT_LIST_ROWS_DEFAULT);
 /** At most one of the three: `from` a sequence on, `after` one, or the last ones `before` one. None: from the start. */
 export const ReadSessionEvents = z
-  .strictObject({ from: sequence.optional(), after: z.int().min(-1).optional(), before: sequence.optional(), limit })
+  .strictObject({
+    from: sequence.optional(),
+    after: z.int().min(-1).optional(),
+    before: sequence.optional(),
+    limit,
+    incarnation: identifier.optional(),
+  })
   .refine(({ from, after, before }) => [from, after, before].filter((place) => place !== undefined).length <= 1, {
     error: 'name one of from, after and before',
   });

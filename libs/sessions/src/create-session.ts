@@ -69,12 +69,14 @@ const textOf = (value: unknown): string | null => (typeof value === 'string' ? v
 
 export const toSessionLog = ({
   sessionId,
+  incarnation,
   header,
   lastSequence,
   createdAt,
   updatedAt,
-}: Pick<HeadRow, 'sessionId' | 'header' | 'lastSequence' | 'createdAt' | 'updatedAt'>): SessionLog => ({
+}: Pick<HeadRow, 'sessionId' | 'incarnation' | 'header' | 'lastSequence' | 'createdAt' | 'updatedAt'>): SessionLog => ({
   sessionId,
+  incarnation,
   header,
   lastSequence,
   createdAt,

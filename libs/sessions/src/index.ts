@@ -108,6 +108,8 @@ export {
   readSessionEvents,
   readSessionLines,
   streamSessionEvents,
+  assertSameLife,
+  type SessionLife,
   waitForSessionEvents,
   type LoadedSession,
 } from './read-session-events';

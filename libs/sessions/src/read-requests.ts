@@ -112,9 +112,9 @@ async function pageOf<Row extends { createdAt: string; sessionId: string; found:
   idOf: (row: Row) => string,
 ): Promise<{ rows: Omit<Row, 'found'>[]; cursor: string | null }> {
   const on = executorOf(at);
-  if (sessionId !== undefined) await requireOpenHead(on, { tenantId, sessionId });
+  const incarnation = sessionId === undefined ? null : (await requireOpenHead(on, { tenantId, sessionId })).incarnation;
   const places = defineCursor(kind, Place);
-  const filterHash = contentHash({ tenantId, sessionId: sessionId ?? null }).hash;
+  const filterHash = contentHash({ tenantId, sessionId: sessionId ?? null, incarnation }).hash;
   const after = cursor === undefined ? undefined : places.decode(cursor, filterHash);
   const rowsMax = Math.min(Math.max(limit, 1), LIST_ROWS_MAX);
   const { shown, last } = cutPage(await read(on, { tenantId, sessionId, after, limit: rowsMax + 1 }), rowsMax);

@@ -104,6 +104,20 @@ test('a reader waits for what comes, and follows it live', async () => {
   expect(await sessionProbe.versionsOf(t.db.sql, ['acme/log', 'acme/none'])).toEqual(new Map([['acme/log', '10']]));
 });
 
+test('a reader that has slept through the end of a life of the id does not go on in the next one', async () => {
+  const stop = new AbortController();
+  const follow = streamSessionEvents(t.db, { ...key, after: 9, signal: stop.signal });
+  expect(sequencesOf((await follow.next()).value ?? [])).toEqual([10]);
+  const { incarnation } = await readSessionEvents(t.db, key);
+  const waiting = waitForSessionEvents(t.db, { ...key, incarnation, after: 10, waitMs: 10_000 });
+  const rest = follow.next();
+  const refused = { code: 'other_incarnation', data: { incarnation: 'the next one' } };
+  const endings = [expect(waiting).rejects.toMatchObject(refused), expect(rest).rejects.toMatchObject(refused)];
+  await t.db.pool.query(`UPDATE runplane.session_heads SET incarnation = 'the next one' WHERE session_id = 'log'`);
+  t.db.changed(['session:acme/log']);
+  await Promise.all(endings);
+});
+
 test('an unknown session, and one of another tenant, is not found', async () => {
   await expect(readSessionEvents(t.db, { tenantId, sessionId: 'none' })).rejects.toMatchObject({ code: 'session_not_found' });
   await expect(readSessionEvents(t.db, { tenantId: 'other', sessionId: 'log' })).rejects.toMatchObject({ code: 'session_not_found' });

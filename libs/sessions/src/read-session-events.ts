@@ -1,6 +1,7 @@
 import {
   EVENT_LIST_ROWS_DEFAULT,
   EVENT_LIST_ROWS_MAX,
+  OtherIncarnation,
   parseInput,
   ReadSessionEvents,
   type JsonObject,
@@ -16,17 +17,18 @@ import type { SessionKey } from './session.sql';
 
 /**
  * Events of a session's log, ascending and without a gap: `from` a sequence on, behind one (`after`), or the last ones `before` one; none: from the
- * start. Fewer than `limit` where their data is large: of `before` those next to it. One statement, no lock.
- * Errors: SessionNotFound, SessionDeleted, InvalidRequest.   Source: the originals' read_from, read_after, read_before.
+ * start. Fewer than `limit` where their data is large: of `before` those next to it. With `incarnation`, that a page has told, only of that life of
+ * the id. One statement, no lock.
+ * Errors: SessionNotFound, SessionDeleted, OtherIncarnation, InvalidRequest.   Source: the originals' read_from, read_after, read_before.
  */
 export async function readSessionEvents(
   at: At,
   { tenantId, sessionId, ...input }: SessionKey & ReadSessionEvents,
 ): Promise<SessionEventPage> {
-  const { from, after, before, limit } = parseInput(ReadSessionEvents, input);
+  const { from, after, before, limit, incarnation } = parseInput(ReadSessionEvents, input);
   const place: LogPlace = before === undefined ? { from: from ?? (after ?? -1) + 1 } : { before };
-  const page = await requirePage(executorOf(at), { tenantId, sessionId }, place, limit);
-  return { events: page.rows.map(toSessionEvent), lastSequence: page.lastSequence };
+  const page = await requirePage(executorOf(at), { tenantId, sessionId, incarnation }, place, limit);
+  return { events: page.rows.map(toSessionEvent), lastSequence: page.lastSequence, incarnation: page.incarnation };
 }
 
 /** The same, waiting for the first event up to `waitMs`. Holds no connection while it waits, writes nothing. */
@@ -34,17 +36,36 @@ export function waitForSessionEvents(
   db: Db,
   { waitMs, signal, ...request }: SessionKey & ReadSessionEvents & Wait,
 ): Promise<SessionEventPage> {
+  let { incarnation } = request;
   return waitFor(db, sessionStream(request), { waitMs, signal }, async () => {
-    const page = await readSessionEvents(db, request);
+    const page = await readSessionEvents(db, { ...request, incarnation });
+    incarnation = page.incarnation; // the life that was found is the one that is waited for
     return { value: page, done: page.events.length > 0 || request.before !== undefined };
   });
 }
 
-async function requirePage(on: SqlExecutor, key: SessionKey, place: LogPlace, limit: number): Promise<LogPage> {
-  const page = await readLogPage(on, key, place, limit);
-  if (page === undefined) throw sessionNotFound(key.sessionId);
-  assertOpen({ sessionId: key.sessionId, ...page });
+/** A life of a session's id; without an incarnation, whichever is there. */
+export interface SessionLife extends SessionKey {
+  readonly incarnation?: string | undefined;
+}
+
+async function requirePage(
+  on: SqlExecutor,
+  { tenantId, sessionId, incarnation }: SessionLife,
+  place: LogPlace,
+  limit: number,
+): Promise<LogPage> {
+  const page = await readLogPage(on, { tenantId, sessionId }, place, limit);
+  if (page === undefined) throw sessionNotFound(sessionId);
+  assertOpen({ sessionId, ...page });
+  assertSameLife({ sessionId, incarnation }, page.incarnation);
   return page;
+}
+
+/** Errors: OtherIncarnation. */
+export function assertSameLife({ sessionId, incarnation }: Pick<SessionLife, 'sessionId' | 'incarnation'>, found: string): void {
+  if (incarnation === undefined || incarnation === found) return;
+  throw new OtherIncarnation(`Session ${sessionId} was deleted and made again: read it from its start.`, { sessionId, incarnation: found });
 }
 
 export interface LoadedSession {
@@ -69,7 +90,8 @@ export async function loadSession(at: At, key: SessionKey): Promise<LoadedSessio
     lastSequence: head.lastSequence,
     events: {
       async *[Symbol.asyncIterator]() {
-        for await (const rows of pagesOf(on, key, 0, head.lastSequence)) yield* rows.map(toSessionEvent);
+        for await (const rows of pagesOf(on, { ...key, incarnation: head.incarnation }, 0, head.lastSequence))
+          yield* rows.map(toSessionEvent);
       },
     },
   };
@@ -85,7 +107,8 @@ export async function* readSessionLines(at: At, key: SessionKey): AsyncGenerator
   const head = await requireHead(on, key);
   assertOpen(head);
   yield `{"type":"session",${JSON.stringify(head.header).slice(1)}\n`;
-  for await (const rows of pagesOf(on, key, 0, head.lastSequence)) for (const row of rows) yield `${row.line ?? lineOf(row)}\n`;
+  for await (const rows of pagesOf(on, { ...key, incarnation: head.incarnation }, 0, head.lastSequence))
+    for (const row of rows) yield `${row.line ?? lineOf(row)}\n`;
 }
 
 /** An event's wire form as text, around its data as it is stored. */
@@ -95,7 +118,7 @@ export function lineOf({ sequence, type, time, turnId, stepId, dataText, eventId
 }
 
 /** Pages of a log from a sequence through another, checked to be without gap or repeat. Errors: as loadSession. */
-export async function* pagesOf(on: SqlExecutor, key: SessionKey, from: number, through: number): AsyncGenerator<LogPage['rows']> {
+export async function* pagesOf(on: SqlExecutor, key: SessionLife, from: number, through: number): AsyncGenerator<LogPage['rows']> {
   let next = from;
   while (next <= through) {
     const { rows } = await requirePage(on, key, { from: next }, Math.min(EVENT_LIST_ROWS_MAX, through - next + 1));
@@ -116,18 +139,22 @@ const LOOK_EVERY_MS = 60_000;
 
 /**
  * A session's log, live, from behind a sequence on, page by page. A log has no end: it goes on until the signal aborts or the hub closes. Each
- * reader has its own place; nothing is held while it waits. Errors: SessionNotFound, SessionDeleted (also when it is deleted meanwhile).
+ * reader has its own place; nothing is held while it waits. Errors: SessionNotFound, SessionDeleted (also when it is deleted meanwhile),
+ * OtherIncarnation (also when it was deleted and made again meanwhile).
  */
 export async function* streamSessionEvents(
   db: Db,
-  { tenantId, sessionId, after, signal }: SessionKey & { after: number; signal: AbortSignal },
+  { tenantId, sessionId, incarnation, after, signal }: SessionLife & { after: number; signal: AbortSignal },
 ): AsyncGenerator<readonly SessionEvent[]> {
   const key = { tenantId, sessionId };
   const subscription = db.hub.subscribe(sessionStream(key));
   let seen = after;
+  let life = incarnation;
   try {
     while (!signal.aborted) {
-      const { events, lastSequence } = await readSessionEvents(db, { ...key, after: seen, limit: EVENT_LIST_ROWS_DEFAULT });
+      const page = await readSessionEvents(db, { ...key, incarnation: life, after: seen, limit: EVENT_LIST_ROWS_DEFAULT });
+      const { events, lastSequence } = page;
+      life = page.incarnation;
       if (events.length > 0) yield events;
       seen = events.at(-1)?.sequence ?? seen;
       if (events.length > 0 && seen < lastSequence) continue; // cut by number or by size

@@ -75,17 +75,18 @@ export async function listUnfinishedSubmissions(at: At, request: ListUnfinishedS
   const { tenantId, sessionId, cursor, limit = LIST_ROWS_DEFAULT } = request;
   const on = executorOf(at);
   const rowsMax = Math.min(Math.max(limit, 1), LIST_ROWS_MAX);
-  const filterHash = contentHash({ tenantId, sessionId: sessionId ?? null }).hash;
   if (sessionId === undefined) {
+    const filterHash = contentHash({ tenantId }).hash;
     const after = cursor === undefined ? undefined : tenantCursor.decode(cursor, filterHash);
     return pageOf(await listUnfinishedOfTenant(on, tenantId, { after, limit: rowsMax }), (last) =>
       tenantCursor.encode({ createdAt: last.createdAt, sessionId: last.sessionId, operationId: last.operationId }, filterHash),
     );
   }
   const key = { tenantId, sessionId };
+  const { incarnation } = await requireOpenHead(on, key);
+  const filterHash = contentHash({ ...key, incarnation }).hash;
   const after = cursor === undefined ? undefined : sessionCursor.decode(cursor, filterHash);
   const page = await listUnfinishedOfSession(on, key, { after, limit: rowsMax });
-  if (page.rows.length === 0) await requireOpenHead(on, key);
   return pageOf(page, ({ place }) => sessionCursor.encode({ place }, filterHash));
 }
 

@@ -57,7 +57,12 @@ export function listAppended(on: SqlExecutor, key: SessionKey, first: number, co
 /** Which events a page shows: from a sequence on, or the last ones before one. */
 export type LogPlace = { readonly from: number } | { readonly before: number };
 
-const PageFacts = z.object({ lastSequence: column.int8, copying: column.bool, deletedAt: column.time.nullable() });
+const PageFacts = z.object({
+  lastSequence: column.int8,
+  incarnation: column.text,
+  copying: column.bool,
+  deletedAt: column.time.nullable(),
+});
 const PageRow = z.union([LogRow.extend({ line: column.text.nullable(), ...PageFacts.shape }), PageFacts.extend({ sequence: z.null() })]);
 
 export interface LogPage extends z.infer<typeof PageFacts> {
@@ -78,8 +83,8 @@ export async function readLogPage(on: SqlExecutor, key: SessionKey, place: LogPl
     on,
     PageRow,
     sql`
-    SELECT h."lastSequence", h."copying", h."deletedAt", ${LOG_COLUMNS}, line AS "line" FROM (
-      SELECT last_sequence::text AS "lastSequence", copying AS "copying", runplane.wire_time(deleted_at) AS "deletedAt"
+    SELECT h."lastSequence", h."incarnation", h."copying", h."deletedAt", ${LOG_COLUMNS}, line AS "line" FROM (
+      SELECT last_sequence::text AS "lastSequence", incarnation AS "incarnation", copying AS "copying", runplane.wire_time(deleted_at) AS "deletedAt"
       FROM runplane.session_heads WHERE ${logOf(key)}
     ) h LEFT JOIN (
       SELECT *, sum(octet_length(data::text)) OVER (ORDER BY ${order} ROWS UNBOUNDED PRECEDING) - octet_length(data::text) AS bytes_before FROM (${page}) page
@@ -88,8 +93,8 @@ export async function readLogPage(on: SqlExecutor, key: SessionKey, place: LogPl
   );
   const [first] = found;
   if (first === undefined) return undefined;
-  const { lastSequence, copying, deletedAt } = first;
-  return { lastSequence, copying, deletedAt, rows: found.flatMap((row) => (row.sequence === null ? [] : [row])) };
+  const { lastSequence, incarnation, copying, deletedAt } = first;
+  return { lastSequence, incarnation, copying, deletedAt, rows: found.flatMap((row) => (row.sequence === null ? [] : [row])) };
 }
 
 /** What the hub asks while somebody waits for logs. */

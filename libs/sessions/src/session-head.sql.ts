@@ -117,7 +117,9 @@ export function findLastSequence(on: SqlExecutor, key: SessionKey): Promise<{ la
   );
 }
 
-const ListedHead = HeadRow.pick({ header: true, lastSequence: true, createdAt: true, updatedAt: true }).extend({ sessionId: column.text });
+const ListedHead = HeadRow.pick({ incarnation: true, header: true, lastSequence: true, createdAt: true, updatedAt: true }).extend({
+  sessionId: column.text,
+});
 export type ListedHead = z.infer<typeof ListedHead>;
 
 /** Heads of a tenant's sessions, newest first, behind a place in this order; deleted ones are left out. */
@@ -134,7 +136,7 @@ export function listHeads(
   return rows(
     on,
     ListedHead,
-    sql`SELECT session_id AS "sessionId", header::text AS "header", last_sequence::text AS "lastSequence", runplane.wire_time(created_at) AS "createdAt",
+    sql`SELECT session_id AS "sessionId", incarnation AS "incarnation", header::text AS "header", last_sequence::text AS "lastSequence", runplane.wire_time(created_at) AS "createdAt",
           runplane.wire_time(updated_at) AS "updatedAt"
         FROM runplane.session_heads WHERE (tenant_id || '') = ${tenantId}::text AND deleted_at IS NULL ${behind}
         ORDER BY session_heads.created_at DESC, session_heads.session_id LIMIT ${limit}::int`,

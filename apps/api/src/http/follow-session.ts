@@ -10,6 +10,7 @@ export interface FollowSession {
   readonly waiters: Waiters;
   readonly tenantId: string;
   readonly sessionId: string;
+  readonly incarnation: string;
   readonly after: number;
 }
 
@@ -20,6 +21,6 @@ export function followSession(reply: FastifyReply, { waiters, ...session }: Foll
 
 async function* partsOf({ db, ...session }: Omit<FollowSession, 'waiters'>, signal: AbortSignal): AsyncGenerator<StreamPart> {
   for await (const events of streamSessionEvents(db, { ...session, signal })) {
-    yield { frames: events.map((event) => sessionEventFrame(session.sessionId, event)) };
+    yield { frames: events.map((event) => sessionEventFrame(session, event)) };
   }
 }

@@ -53,6 +53,11 @@ export const queueName = identifier.optional().meta({ description: 'Absent: all 
 
 export const afterSeq = queryInt(0, Number.MAX_SAFE_INTEGER).default(0).meta({ description: 'The last sequence that the caller has' });
 
+/** As pages of events and logs tell it. */
+export const incarnation = identifier
+  .optional()
+  .meta({ description: 'Of the life of the session’s id that the place is in; of another one: 410 `other_incarnation`' });
+
 /** The same in a session's log, which begins with 0. */
 export const afterSequence = z
   .preprocess(
@@ -99,5 +104,5 @@ export const NewRunner = RegisterRunner.extend({ runnerId: identifier.optional()
 
 /** A resumed stream says with it where it stood. */
 export const LastEventIdHeaders = z.object({
-  'last-event-id': z.string().max(700).optional().meta({ description: 'The id of the last frame; wins over `after`' }),
+  'last-event-id': z.string().max(800).optional().meta({ description: 'The id of the last frame; wins over `after`' }),
 });

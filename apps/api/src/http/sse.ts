@@ -4,7 +4,7 @@ import type { FastifyReply } from 'fastify';
 
 // Server-sent events on the raw response. What the wire carries:
 //
-// - an event of the log: `id: <run or session>:<seq>`, `event: <type>`, `data: <the event as one line of JSON>`. They leave in order of seq, so the
+// - an event of the log: `id: <run>:<seq>`, or `<session>:<incarnation>:<seq>`, `event: <type>`, `data: <the event as one line of JSON>`. They leave in order of seq, so the
 //   last id that a client has seen is where it goes on;
 // - control frames, all without an id: `end` (the run has ended: do not come back), `error` (a problem; come back), `shutdown` (come back
 //   at once, to another process);
@@ -39,8 +39,17 @@ export function eventFrame(event: RunEvent): string {
   return `id: ${frameId(event.runId, event.seq)}\n${controlFrame(event.type, event)}`;
 }
 
-export function sessionEventFrame(sessionId: string, event: SessionEvent): string {
-  return `id: ${frameId(sessionId, event.sequence)}\n${controlFrame(event.type, event)}`;
+/** Ids of sessions may be used again after a deletion: their frames name the life that they are of. */
+export function sessionEventFrame({ sessionId, incarnation }: { sessionId: string; incarnation: string }, event: SessionEvent): string {
+  return `id: ${encodeURIComponent(sessionId)}:${incarnation}:${event.sequence}\n${controlFrame(event.type, event)}`;
+}
+
+/** Undefined when it is malformed, or of another session. */
+export function parseSessionFrameId(id: string, sessionId: string): { incarnation: string; sequence: number } | undefined {
+  const [, frame = '', incarnation = '', sequence = ''] = /^(.*):(\w{1,64}):(0|[1-9]\d{0,14})$/s.exec(id) ?? [];
+  return frame !== '' && (frame === encodeURIComponent(sessionId) || frame === sessionId)
+    ? { incarnation, sequence: Number(sequence) }
+    : undefined;
 }
 
 export function controlFrame(name: string, data: unknown): string {

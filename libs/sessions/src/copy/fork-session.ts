@@ -8,7 +8,7 @@ import {
   type JsonObject,
 } from '@runplane/contracts';
 import type { Db } from '@runplane/database';
-import { pagesOf } from '../read-session-events';
+import { pagesOf, type SessionLife } from '../read-session-events';
 import { requireOpenHead } from '../require-head';
 import { requireSession } from '../session';
 import type { SessionKey } from '../session.sql';
@@ -52,13 +52,14 @@ export async function forkSession(
       marker: { type: 'session/forked', data: { from: forkedFrom, incarnation: head.incarnation } },
       signal,
     },
-    (target) => copiedFrom(db, source, { through, target, to: { tenantId, sessionId: newSessionId } }),
+    (target) =>
+      copiedFrom(db, { ...source, incarnation: head.incarnation }, { through, target, to: { tenantId, sessionId: newSessionId } }),
   );
 }
 
 async function* copiedFrom(
   db: Db,
-  source: SessionKey,
+  source: SessionLife,
   { through, target, to }: { through: number; target: CopyTarget; to: SessionKey },
 ): AsyncGenerator<CopiedEvent[]> {
   const life = { tenantId: to.tenantId, incarnation: target.incarnation };

@@ -24,7 +24,7 @@ import { decodePlace, encodePlace, placeText } from './page';
 import { requireOpenLog } from './require-open-log';
 import { searchSql } from './search.sql';
 
-// Reads of a session's context. All of them: SessionNotFound, SessionDeleted, InvalidCursor, InvalidRequest; no lock, nothing is written.
+// Reads of a session's context. Cursors are bound to the life of its id. All of them: SessionNotFound, SessionDeleted, InvalidCursor, InvalidRequest; no lock, nothing is written.
 
 /** Of contents that one search looks at. */
 const SEARCH_BYTES_MAX = 16 * 1024 * 1024;
@@ -39,10 +39,10 @@ export async function listContextWindows(
 ): Promise<SessionContextWindowList> {
   const { cursor, limit } = parseInput(ListPage, input);
   const key = { tenantId, sessionId };
-  const filterHash = contentHash(key).hash;
-  const after = cursor === undefined ? undefined : windowPlace.decode(cursor, filterHash);
   const on = executorOf(at);
-  const { windowId: current } = await requireOpenLog(on, key);
+  const { windowId: current, incarnation } = await requireOpenLog(on, key);
+  const filterHash = contentHash({ ...key, incarnation }).hash;
+  const after = cursor === undefined ? undefined : windowPlace.decode(cursor, filterHash);
   const { shown, last } = cutPage(await listWindowRows(on, key, { after, limit: limit + 1 }), limit);
   return {
     windows: shown.map(({ eventSequence: _, ...window }) => ({ ...window, isCurrent: window.windowId === current })),
@@ -73,10 +73,10 @@ export async function listContextNotes(
 ): Promise<ContextNoteList> {
   const { cursor, limit } = parseInput(ListPage, input);
   const key = { tenantId, sessionId };
-  const filterHash = contentHash(key).hash;
-  const after = cursor === undefined ? undefined : decodePlace(notePlace.decode(cursor, filterHash).path);
   const on = executorOf(at);
-  await requireOpenLog(on, key);
+  const { incarnation } = await requireOpenLog(on, key);
+  const filterHash = contentHash({ ...key, incarnation }).hash;
+  const after = cursor === undefined ? undefined : decodePlace(notePlace.decode(cursor, filterHash).path);
   const { shown, last } = cutPage(await listNoteRows(on, key, { after, limit: limit + 1 }), limit);
   return {
     notes: shown,
@@ -96,10 +96,10 @@ export async function listContextHistory(
 ): Promise<ContextItemList> {
   const { cursor, limit, windowId, role } = parseInput(ListContextHistory, input);
   const key = { tenantId, sessionId };
-  const filterHash = contentHash({ ...key, windowId: windowId ?? null, role: role ?? null }).hash;
-  const after = cursor === undefined ? undefined : itemPlace.decode(cursor, filterHash).sequence;
   const on = executorOf(at);
   const head = await requireOpenLog(on, key);
+  const filterHash = contentHash({ ...key, incarnation: head.incarnation, windowId: windowId ?? null, role: role ?? null }).hash;
+  const after = cursor === undefined ? undefined : itemPlace.decode(cursor, filterHash).sequence;
   const { items, scannedTo } = await listItemRows(on, key, {
     windowId: windowId ?? head.windowId ?? legacyWindow(sessionId),
     role,
@@ -131,10 +131,10 @@ export async function searchContextHistory(
 ): Promise<ContextMatchList> {
   const { cursor, limit, query, mode, windowId, role } = parseInput(SearchContextHistory, input);
   const key = { tenantId, sessionId };
-  const filterHash = contentHash({ ...key, query, mode, windowId: windowId ?? null, role: role ?? null }).hash;
-  const after = cursor === undefined ? undefined : itemPlace.decode(cursor, filterHash).sequence;
   const on = executorOf(at);
-  await requireOpenLog(on, key);
+  const { incarnation } = await requireOpenLog(on, key);
+  const filterHash = contentHash({ ...key, incarnation, query, mode, windowId: windowId ?? null, role: role ?? null }).hash;
+  const after = cursor === undefined ? undefined : itemPlace.decode(cursor, filterHash).sequence;
   const scan = { windowId, role, order: 'newest-first', after, limit: limit + 1, bytesMax: SEARCH_BYTES_MAX } as const;
   const { items, scannedTo } = await listItemRows(on, key, { ...scan, ...searchSql(mode, query) });
   const { shown, last } = cutPage(items, limit);

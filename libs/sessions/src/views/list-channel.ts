@@ -25,10 +25,10 @@ export async function listChannelBindings(
 ): Promise<ChannelBindingList> {
   const { cursor, limit } = parseInput(ListPage, input);
   const key = { tenantId, sessionId };
-  const filterHash = contentHash(key).hash;
-  const after = cursor === undefined ? undefined : decodePlace(bindingPlace.decode(cursor, filterHash).address);
   const on = executorOf(at);
-  await requireOpenLog(on, key);
+  const { incarnation } = await requireOpenLog(on, key);
+  const filterHash = contentHash({ ...key, incarnation }).hash;
+  const after = cursor === undefined ? undefined : decodePlace(bindingPlace.decode(cursor, filterHash).address);
   const { shown, last } = cutPage(await listBindingRows(on, key, { after, limit: limit + 1 }), limit);
   return {
     bindings: shown,
@@ -48,10 +48,10 @@ export async function listChannelDeliveries(
 ): Promise<ChannelDeliveryList> {
   const { cursor, limit, state } = parseInput(ListDeliveries, input);
   const key = { tenantId, sessionId };
-  const filterHash = contentHash({ ...key, state: state ?? null }).hash;
-  const after = cursor === undefined ? undefined : deliveryPlace.decode(cursor, filterHash).deliveryId;
   const on = executorOf(at);
-  await requireOpenLog(on, key);
+  const { incarnation } = await requireOpenLog(on, key);
+  const filterHash = contentHash({ ...key, incarnation, state: state ?? null }).hash;
+  const after = cursor === undefined ? undefined : deliveryPlace.decode(cursor, filterHash).deliveryId;
   const { deliveries, scannedTo } = await listDeliveryRows(on, key, { state, after, limit: limit + 1 });
   const { shown, last } = cutPage(deliveries, limit);
   const next = last?.deliveryId ?? scannedTo;

@@ -1,6 +1,7 @@
 import { contentHash, encodeCursor, type NewSessionEvent, type SessionProjection } from '@runplane/contracts';
 import { ensureTenant, inTransaction, openDb, sql, type Db } from '@runplane/database';
 import { useDatabase } from '@runplane/database/testing';
+import { getSessionLog } from '../create-session';
 import {
   acquireSessionLease,
   appendAsServer,
@@ -213,7 +214,12 @@ test('windows, notes and history are read as they stand', async () => {
   const paged = await listContextNotes(t.db, { ...key('ctx'), limit: 1 });
   expect(paged.notes).toEqual([{ path: 'a\u0001', bytes: 3, updatedSequence: 9 }]);
   expect((await listContextNotes(t.db, { ...key('ctx'), cursor: paged.cursor ?? '' })).notes).toMatchObject([{ path: 'b' }]);
-  const forged = encodeCursor('context-notes', { path: Buffer.from('\0').toString('base64') }, contentHash(key('ctx')).hash);
+  const { incarnation } = await getSessionLog(t.db, key('ctx'));
+  const forged = encodeCursor(
+    'context-notes',
+    { path: Buffer.from('\0').toString('base64') },
+    contentHash({ ...key('ctx'), incarnation }).hash,
+  );
   await expect(listContextNotes(t.db, { ...key('ctx'), cursor: forged })).rejects.toEqual(coded('invalid_cursor'));
   expect(await getContextNote(t.db, { ...key('ctx'), path: 'a\u0001' })).toEqual({ path: 'a\u0001', content: 'xé', updatedSequence: 9 });
   await expect(getContextNote(t.db, { ...key('ctx'), path: 'c' })).rejects.toEqual(coded('note_not_found'));

@@ -2,13 +2,14 @@ import { SessionEventPage } from '@runplane/contracts';
 import { waitForSessionEvents } from '@runplane/sessions';
 import { z } from 'zod';
 import type { Route } from '..';
-import { afterSequence, eventLimit, queryInt, SessionParams, wait } from '../../http/schemas';
+import { afterSequence, eventLimit, incarnation, queryInt, SessionParams, wait } from '../../http/schemas';
 
 const place = queryInt(0, Number.MAX_SAFE_INTEGER).optional();
 const Query = z.strictObject({
   from: place.meta({ description: 'The first sequence to show' }),
   after: afterSequence,
   before: place.meta({ description: 'Shows the last ones before this sequence' }),
+  incarnation,
   limit: eventLimit,
   wait,
 });
@@ -22,7 +23,7 @@ export const readSessionEventsRoute: Route = (app, { db, waiters }) => {
       operationId: 'readSessionEvents',
       summary: "Read the events of a session's log, or wait for them",
       description:
-        'One of `from`, `after` and `before`; none of them: from the start. Ascending, and fewer than asked for where they are large.',
+        'One of `from`, `after` and `before`; none of them: from the start. Ascending, and fewer than asked for where they are large. With `incarnation`, of another life of the id: 410 `other_incarnation`.',
       tags: ['session log'],
       params: SessionParams,
       querystring: Query,
