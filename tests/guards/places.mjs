@@ -23,6 +23,7 @@ export const sessionControl = (name) => ({ file: 'libs/sessions/src/session-cont
 export const sessionRules = (name) => ({ file: 'libs/sessions/src/session-decisions.spec.ts', name });
 export const storage = (name) => ({ file: `${RUNS}/session-storage.int.spec.ts`, name });
 export const sessionAppends = (name) => ({ file: `${SESSIONS}/append-session-events.int.spec.ts`, name });
+export const sessionsTogether = (name) => ({ file: `${SESSIONS}/append-coalescer.int.spec.ts`, name });
 export const sessionWriter = (name) => ({ file: `${SESSIONS}/session-writer.int.spec.ts`, name });
 export const readingOfLog = (name) => ({ file: `${SESSIONS}/read-session-events.int.spec.ts`, name });
 export const sessionLogHttp = (name) => ({ file: 'tests/contract/http-session-log.spec.ts', name });

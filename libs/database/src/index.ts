@@ -19,6 +19,7 @@ export {
 } from './lock-order';
 export { type ChangeHub, type HubSettings, type HubStats, type Stream, type StreamProbe, type Subscription, type WaitResult } from './hub';
 export { Coalescer, type CoalescedWork, type CoalescerStats, type Verdict } from './coalescer';
+export { coalescedBounds } from './coalesced-bounds';
 export { coalescerOf } from './coalescers';
 export { backOffMs, decideClaim, isLive, remainingSince, type ClaimDecision, type Hold } from './claims';
 export { claimDueSql, renewClaimSql, retryClaimSql, settleClaimSql, type ClaimTable, type HeldClaim } from './claims.sql';

@@ -1,8 +1,7 @@
 import type { Command } from '@runplane/contracts';
-import { coalescerOf, inTransaction, type Coalescer, type Db, type Tx, type Verdict } from '@runplane/database';
+import { coalescedBounds, coalescerOf, inTransaction, type Coalescer, type Db, type Tx, type Verdict } from '@runplane/database';
 import { ackCommand, acknowledgement, writer, type Ack } from './ack-command';
 import { appendServerEventsTo } from './append-batch.sql';
-import { coalescedBounds } from './coalesced-bounds';
 import { listCommandsById, lockCommandsOf, toCommand, writeCommandsAcknowledged, type CommandRow } from './command.sql';
 import { commandNotFound } from './require';
 import type { ServerEvent } from './run-event.sql';

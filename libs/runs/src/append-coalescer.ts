@@ -1,8 +1,7 @@
 import type { AppendedEvents } from '@runplane/contracts';
-import { coalescerOf, type Coalescer, type Db, type Verdict } from '@runplane/database';
+import { coalescedBounds, coalescerOf, type Coalescer, type Db, type Verdict } from '@runplane/database';
 import { feedStreams } from '@runplane/outbox';
 import { appendBatches, type AppendVerdict, type RunnerBatch } from './append-batch.sql';
-import { coalescedBounds } from './coalesced-bounds';
 import { listExistingRuns, type ProducerState } from './producer.sql';
 import { absentRun } from './require';
 import { toolCallsIn } from './run-event.sql';

@@ -1,6 +1,15 @@
 import { Heartbeat, isFinalRun, LeaseExpired, LeaseLost, LIST_ROWS_MAX, parseInput, type HeartbeatAnswer } from '@runplane/contracts';
-import { coalescerOf, isTx, takingLock, type At, type Coalescer, type Db, type SqlExecutor, type Verdict } from '@runplane/database';
-import { coalescedBounds } from './coalesced-bounds';
+import {
+  coalescedBounds,
+  coalescerOf,
+  isTx,
+  takingLock,
+  type At,
+  type Coalescer,
+  type Db,
+  type SqlExecutor,
+  type Verdict,
+} from '@runplane/database';
 import { listCommandsAfter } from './command.sql';
 import { listHeartbeatFacts, renewLeases, type Beat, type HeartbeatFacts, type Renewal } from './heartbeat.sql';
 import { absentRun } from './require';

@@ -21,7 +21,9 @@ import {
 } from '@runplane/database';
 import { encodeFeedCursor, feedStreams } from '@runplane/outbox';
 import { replayAppend, replayEvent } from './append-replay';
-import { appendStatement, WrittenAppend } from './append-statement.sql';
+import { appendCoalescer } from './append-coalescer';
+import { appendStatement, WrittenAppend, type AppendGuard } from './append-statement.sql';
+import { isPlain, type PlainAppend } from './append-together.sql';
 import { foldBatch, loadsOf, placeEvents, touchedBy, type FoldedBatch, type PlacedEvent } from './fold-batch';
 import { assertFence, assertOpen, assertSequence } from './judge-append';
 import { projectionsOf } from './projections';
@@ -180,23 +182,30 @@ export async function writeBatch(
   head: HeadRow,
   batch: FoldedBatch,
 ): Promise<{ answer: AppendedSessionEvents; now: number } | undefined> {
-  const row = await maybeRow(
-    executorOf(at),
-    WrittenAppend,
-    appendStatement(wanted, batch, {
-      guard: {
-        lastSequence: head.lastSequence,
-        viewsEpoch: head.viewsEpoch,
-        epoch: wanted.epoch,
-        claim: wanted.claim ?? null,
-        open: wanted.evenIfDeleted !== true,
-      },
-      floor: isTx(at) ? at.feed.value : 0n,
-      appendId: wanted.appendId ?? null,
-    }),
-  );
-  if (row === undefined) throw sessionNotFound(wanted.sessionId);
+  const row = await write(at, wanted, head, batch);
   return row.ok ? { answer: answerOf(batch.events, head.storeId, row), now: row.now } : undefined;
+}
+
+/** By the statement that other sessions' appends share, where it is one that can, and nobody's transaction. Errors: SessionNotFound. */
+function write(at: At, wanted: WantedAppend, head: HeadRow, batch: FoldedBatch): Promise<WrittenAppend> {
+  const { tenantId, sessionId, epoch, appendId = null, claim = null, evenIfDeleted } = wanted;
+  const guard: AppendGuard = { lastSequence: head.lastSequence, viewsEpoch: head.viewsEpoch, epoch, claim, open: evenIfDeleted !== true };
+  if (isTx(at) || !at.options.coalesce || claim !== null || !guard.open || !isPlain(batch))
+    return writeAlone(at, { tenantId, sessionId, batch, guard, appendId });
+  return appendCoalescer(at, writePlain).run({ tenantId, sessionId, batch, guard, appendId });
+}
+
+const writePlain = (db: Db, append: PlainAppend): Promise<WrittenAppend> =>
+  writeAlone(db, { ...append, guard: { ...append.guard, claim: null, open: true } });
+
+async function writeAlone(
+  at: At,
+  { batch, guard, appendId, ...key }: PlainAppend & { readonly guard: AppendGuard },
+): Promise<WrittenAppend> {
+  const floor = isTx(at) ? at.feed.value : 0n;
+  const row = await maybeRow(executorOf(at), WrittenAppend, appendStatement(key, batch, { guard, floor, appendId }));
+  if (row === undefined) throw sessionNotFound(key.sessionId);
+  return row;
 }
 
 function answerOf(events: readonly PlacedEvent[], storeId: string, { tx, position }: WrittenAppend): AppendedSessionEvents {

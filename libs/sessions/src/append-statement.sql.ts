@@ -4,7 +4,9 @@ import { EVENTS_PER_ROW_MAX, feedTx, insertOutboxBatch, nextPosition } from '@ru
 import { z } from 'zod';
 import type { FoldedBatch, PlacedEvent } from './fold-batch';
 import { VIEWS_VERSION } from './projections';
-import type { HeadChange } from './projections/projection';
+import { endRoutes } from './projections/channel.sql';
+import { addHistory } from './projections/context.sql';
+import type { CommonWrites, HeadChange } from './projections/projection';
 import type { SessionKey } from './session.sql';
 
 /** What the statement answers; no row: there is no such session. Not ok: nothing was written, since the head is not what was read. */
@@ -41,11 +43,12 @@ export interface AppendGuard {
  */
 export function appendStatement(
   { tenantId, sessionId }: SessionKey,
-  { events, parts, head, stale }: FoldedBatch,
+  { events, parts, common, head, stale }: FoldedBatch,
   { guard, floor, appendId }: { guard: AppendGuard; floor: bigint; appendId: string | null },
 ): Sql {
   const [first] = events;
   if (first === undefined || events.length > EVENTS_PER_ROW_MAX) throw new RangeError(`an append has 1 to ${EVENTS_PER_ROW_MAX} events`);
+  const views = [...parts, ...commonParts(common)];
   const { earliest, latest } = clockBounds(events);
   const fence = guard.epoch === null ? emptySql : sql`AND x.lease_epoch = ${guard.epoch}::int AND x.lease_expires_at > x.now`;
   const open = guard.open ? sql`AND x.deleted_at IS NULL` : emptySql;
@@ -60,7 +63,7 @@ export function appendStatement(
         -- Behind the lock, as FEED-1 demands.
         ${nextPosition} AS position
       FROM (SELECT l.*, runplane.app_now() AS now FROM l${guard.claim === null ? emptySql : sql` LEFT JOIN c ON true`} OFFSET 0) x
-    ), d AS (SELECT * FROM j WHERE ok), ${toOutbox(first, events.length)}, ${toLog(first, events, appendId)}${parts.length === 0 ? emptySql : sql`, ${joinSql([...parts])}`},
+    ), d AS (SELECT * FROM j WHERE ok), ${toOutbox(first, events.length)}, ${toLog(first, events, appendId)}${views.length === 0 ? emptySql : sql`, ${joinSql(views)}`},
     h AS (
       UPDATE runplane.session_heads t SET last_sequence = d.last_sequence + ${events.length}::int, last_tx = d.tx, event_tx = d.tx,
         event_position = d.position + ${events.length - 1}::int, updated_at = d.now,
@@ -70,6 +73,11 @@ export function appendStatement(
     SELECT j.ok AS "ok", j.tx::text AS "tx", (extract(epoch FROM j.now) * 1000)::bigint::text AS "now", j.position::text AS "position"
     FROM j`;
 }
+
+const commonParts = ({ history, endedTurns }: CommonWrites): Sql[] => [
+  ...(history.length === 0 ? [] : [addHistory(history)]),
+  ...(endedTurns.length === 0 ? [] : [endRoutes(endedTurns)]),
+];
 
 /** Who has claimed the session's oldest submission, locked behind the head: a claim passes beside the log (docs/locking.md). */
 const lockClaim = sql`, c AS MATERIALIZED (
@@ -82,7 +90,7 @@ const inForce = (claim: AppendGuard['claim']): Sql =>
     : sql`AND EXISTS (SELECT FROM c WHERE c.state = 'claimed' AND c.operation_id = ${claim.operationId}::text AND c.epoch = ${claim.epoch}::int AND c.expires_at > x.now)`;
 
 /** Between which times the database's clock must stand, so that no event's is far off it. */
-function clockBounds(events: readonly PlacedEvent[]): { earliest: string; latest: string } {
+export function clockBounds(events: readonly PlacedEvent[]): { earliest: string; latest: string } {
   const times = events.map(({ time }) => time);
   return {
     earliest: new Date(Math.max(...times) - SESSION_CLOCK_SKEW_MS_MAX).toISOString(),
@@ -101,7 +109,7 @@ function toOutbox({ eventId, type, dataText, runId, commandId }: PlacedEvent, co
         ${eventId}::text AS event_id, ${data}::json AS data, now AS created_at FROM d)`)})`;
 }
 
-const INTO_LOG = sql`INSERT INTO runplane.session_events (tenant_id, session_id, sequence, event_id, type, time, turn_id, step_id, data, run_id, command_id,
+export const INTO_LOG = sql`INSERT INTO runplane.session_events (tenant_id, session_id, sequence, event_id, type, time, turn_id, step_id, data, run_id, command_id,
   append_id, append_count, tx, position, created_at)`;
 
 /** One event is the usual case: nothing is joined. */

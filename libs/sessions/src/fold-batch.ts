@@ -1,6 +1,6 @@
 import { sessionEventId, type SessionLogEvent } from '@runplane/contracts';
 import type { Sql } from '@runplane/database';
-import type { FoldContext, FoldedHead, HeadChange, Projection, UnplacedEvent } from './projections/projection';
+import type { CommonWrites, FoldContext, FoldedHead, HeadChange, Projection, UnplacedEvent } from './projections/projection';
 import type { StorableSessionEvent } from './session-event-input';
 import type { HeadRow } from './session-head.sql';
 
@@ -17,8 +17,9 @@ export interface PlacedEvent extends SessionLogEvent {
 
 export interface FoldedBatch {
   readonly events: readonly PlacedEvent[];
-  /** Parts of the statement that writes the views. */
+  /** Parts of the statement that writes the views, but for what is in `common`. */
   readonly parts: readonly Sql[];
+  readonly common: CommonWrites;
   readonly head: HeadChange;
   /** A fold has failed: the views of this session are stale from here on, and a rebuild repairs them. The fact is recorded all the same. */
   readonly stale: boolean;
@@ -71,6 +72,7 @@ export function foldBatch(
 ): FoldedBatch {
   const context: FoldContext = { tenantId: head.tenantId, sessionId: head.sessionId, header: head.header, head };
   const parts: Sql[] = [];
+  let common: CommonWrites = { history: [], endedTurns: [] };
   let change: HeadChange = {};
   let stale = false;
   for (const [i, projection] of touched.entries()) {
@@ -79,10 +81,12 @@ export function foldBatch(
       stale = true;
       continue;
     }
-    parts.push(...projection.writes(folded.state), ...(projection.coordinate?.(folded.state) ?? []));
+    const own = projection.common?.(folded.state);
+    if (own === undefined) parts.push(...projection.writes(folded.state), ...(projection.coordinate?.(folded.state) ?? []));
+    else common = { ...common, ...own };
     change = { ...change, ...projection.head?.(folded.state) };
   }
-  return { events, parts, head: change, stale };
+  return { events, parts, common, head: change, stale };
 }
 
 /** The state behind the events; undefined where the fold has failed. A guard's refusal goes through. */

@@ -1,5 +1,5 @@
 // Calls that share a statement have the guards of single ones.
-import { RUNS, races, together } from '../places.mjs';
+import { RUNS, races, SESSIONS, sessionsTogether, together } from '../places.mjs';
 
 export const sharedStatementsGuards = [
   {
@@ -57,6 +57,69 @@ export const sharedStatementsGuards = [
     text: '${key}.id FOR NO KEY UPDATE SKIP LOCKED',
     replacement: '${key}.id FOR NO KEY UPDATE',
     test: races('append-batches', 'calls to a locked run wait for it in their order'),
+  },
+  {
+    name: 'an append to a session in a batch stands where its log was read',
+    file: `${SESSIONS}/append-together.sql.ts`,
+    text: 'x.last_sequence = x.read_sequence AND x.views_epoch',
+    replacement: 'x.views_epoch',
+    test: sessionsTogether('each is judged by itself'),
+  },
+  {
+    name: 'an append to a session in a batch is folded on the views that are there',
+    file: `${SESSIONS}/append-together.sql.ts`,
+    text: ' AND x.views_epoch = x.read_views_epoch AND x.deleted_at',
+    replacement: ' AND x.deleted_at',
+    test: sessionsTogether('each is judged by itself'),
+  },
+  {
+    name: 'an append to a session in a batch is fenced by the epoch',
+    file: `${SESSIONS}/append-together.sql.ts`,
+    text: 'x.lease_epoch = x.epoch AND x.lease_expires_at > x.now',
+    replacement: 'x.lease_expires_at > x.now',
+    test: sessionsTogether('each is judged by itself'),
+  },
+  {
+    name: 'an append to a session in a batch is fenced by the end of the lease',
+    file: `${SESSIONS}/append-together.sql.ts`,
+    text: ' AND x.lease_expires_at > x.now)',
+    replacement: ')',
+    test: sessionsTogether('each is judged by itself'),
+  },
+  {
+    name: 'an append to a session in a batch does not reach a deleted one',
+    file: `${SESSIONS}/append-together.sql.ts`,
+    text: ' AND x.deleted_at IS NULL',
+    replacement: '',
+    test: sessionsTogether('each is judged by itself'),
+  },
+  {
+    name: 'the clock of an append in a batch is judged',
+    file: `${SESSIONS}/append-together.sql.ts`,
+    text: ' AND x.now BETWEEN x.earliest AND x.latest AS ok',
+    replacement: ' AS ok',
+    test: sessionsTogether('each is judged by itself'),
+  },
+  {
+    name: 'an append in a batch reaches the session of its tenant alone',
+    file: `${SESSIONS}/append-together.sql.ts`,
+    text: 'h.tenant_id = c.tenant_id AND h.session_id',
+    replacement: 'h.session_id',
+    test: sessionsTogether('each is judged by itself'),
+  },
+  {
+    name: 'a batch of appends waits for no session',
+    file: `${SESSIONS}/append-together.sql.ts`,
+    text: 'FOR NO KEY UPDATE SKIP LOCKED',
+    replacement: 'FOR NO KEY UPDATE',
+    test: sessionsTogether('a session that somebody holds'),
+  },
+  {
+    name: 'only appends with an id are repeated after a lost connection',
+    file: `${SESSIONS}/append-coalescer.ts`,
+    text: 'isRepeatable: ({ appendId }) => appendId !== null',
+    replacement: 'isRepeatable: () => true',
+    test: sessionsTogether('a batch whose backend is killed'),
   },
   {
     name: 'a batch of acknowledgements waits for no run',

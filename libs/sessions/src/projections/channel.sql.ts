@@ -1,11 +1,12 @@
 import { sql, type Sql } from '@runplane/database';
 import type { ChannelState, InboundKey } from './channel';
-import type { FoldContext } from './projection';
+import type { EndedTurn, FoldContext } from './projection';
 
 const texts = (values: readonly (string | number | null)[]): (string | null)[] =>
   values.map((value) => (value === null ? null : String(value)));
 const json = (value: unknown): string | null => (value === null || value === undefined ? null : JSON.stringify(value));
-const time = (ms: Sql): Sql => sql`('epoch'::timestamptz + ${ms}::bigint * interval '1 millisecond')`;
+/** A point in time, of milliseconds since 1970 as text. */
+export const time = (ms: Sql): Sql => sql`('epoch'::timestamptz + ${ms}::bigint * interval '1 millisecond')`;
 
 /** The messages of these keys that have come in before. */
 export function channelLoad({ tenantId, sessionId }: Pick<FoldContext, 'tenantId' | 'sessionId'>, keys: readonly InboundKey[]): Sql {
@@ -57,7 +58,7 @@ function inboundWrites({ inbounds }: ChannelState): readonly Sql[] {
 function routeWrites({ routes }: ChannelState): readonly Sql[] {
   const all = [...routes].map(([turnId, route]) => ({ turnId, ...route }));
   const set = all.filter(({ source }) => source !== undefined);
-  const ended = all.filter(({ source }) => source === undefined);
+  const ended = all.flatMap(({ turnId, source, endedAt }) => (source === undefined && endedAt !== null ? [{ turnId, endedAt }] : []));
   const parts: Sql[] = [];
   if (set.length > 0) {
     parts.push(sql`channel_routes AS (
@@ -67,14 +68,18 @@ function routeWrites({ routes }: ChannelState): readonly Sql[] {
         ${set.map(({ source }) => json(source))}::text[], ${texts(set.map(({ endedAt }) => endedAt))}::text[]) AS r(turn_id, sequence, source, ended)
       ON CONFLICT (tenant_id, session_id, turn_id) DO UPDATE SET sequence = excluded.sequence, source = excluded.source, ended_at = excluded.ended_at)`);
   }
-  if (ended.length > 0) {
-    parts.push(sql`channel_routes_ended AS (
-      UPDATE runplane.channel_routes r SET ended_at = ${time(sql`e.time`)}
-      FROM d CROSS JOIN unnest(${ended.map(({ turnId }) => turnId)}::text[], ${texts(ended.map(({ endedAt }) => endedAt))}::text[]) AS e(turn_id, time)
-      WHERE r.tenant_id = d.tenant_id AND r.session_id = d.session_id AND r.turn_id = e.turn_id)`);
-  }
+  if (ended.length > 0) parts.push(endRoutes(ended));
   return parts;
 }
+
+/** Ends the routes of turns of one session. */
+export const endRoutes = (turns: readonly EndedTurn[]): Sql => sql`channel_routes_ended AS (
+      UPDATE runplane.channel_routes r SET ended_at = ${time(sql`e.time`)}
+      FROM d CROSS JOIN ${endedTurnRows(turns)} AS e(turn_id, time)
+      WHERE r.tenant_id = d.tenant_id AND r.session_id = d.session_id AND r.turn_id = e.turn_id)`;
+
+export const endedTurnRows = (turns: readonly EndedTurn[]): Sql =>
+  sql`unnest(${turns.map(({ turnId }) => turnId)}::text[], ${texts(turns.map(({ endedAt }) => endedAt))}::text[])`;
 
 function deliveryWrites({ deliveries }: ChannelState): readonly Sql[] {
   if (deliveries.size === 0) return [];

@@ -182,4 +182,11 @@ export const channelProjection: Projection<ChannelState> = {
 
   apply: (state, event) => APPLY[event.type]?.(state, event) ?? state,
   writes: channelWrites,
+  common({ bindings, inbounds, routes, deliveries }) {
+    if (bindings.size + inbounds.size + deliveries.size > 0) return undefined;
+    const endedTurns = [...routes].flatMap(([turnId, { source, endedAt }]) =>
+      source === undefined && endedAt !== null ? [{ turnId, endedAt }] : [],
+    );
+    return endedTurns.length === routes.size ? { endedTurns } : undefined;
+  },
 };

@@ -1,5 +1,6 @@
 import { sql, textLines, type Sql } from '@runplane/database';
 import type { ContextState } from './context';
+import type { HistoryItem } from './context-history';
 import { legacyWindow } from './context-windows';
 import type { FoldContext } from './projection';
 
@@ -57,18 +58,21 @@ function noteWrites({ notes: { changes } }: ContextState): readonly Sql[] {
   ];
 }
 
+/** Items of one session. */
+export const addHistory = (items: readonly HistoryItem[]): Sql => sql`context_history_added AS (
+      INSERT INTO runplane.context_history (tenant_id, session_id, sequence, window_id, role, tool_name, content)
+      SELECT d.tenant_id, d.session_id, i.sequence::bigint, i.window_id, i.role, i.tool_name, i.content
+      FROM d CROSS JOIN ${historyRows(items)} AS i(sequence, window_id, role, tool_name, content))`;
+
+export const historyRows = (items: readonly HistoryItem[]): Sql =>
+  sql`unnest(${textLines(items.map(({ sequence }) => String(sequence)))}, ${textLines(items.map(({ windowId }) => windowId))},
+        ${textLines(items.map(({ role }) => role))}, ${items.map(({ toolName }) => toolName)}::text[], ${items.map(({ content }) => content)}::text[])`;
+
 function historyWrites({ sessionId, history: { added, carried, legacyTo } }: ContextState): readonly Sql[] {
   const legacy = legacyWindow(sessionId);
   const carriedSequences = [...carried.keys()].map(String);
   const parts: Sql[] = [];
-  if (added.length > 0) {
-    parts.push(sql`context_history_added AS (
-      INSERT INTO runplane.context_history (tenant_id, session_id, sequence, window_id, role, tool_name, content)
-      SELECT d.tenant_id, d.session_id, i.sequence::bigint, i.window_id, i.role, i.tool_name, i.content
-      FROM d CROSS JOIN unnest(${textLines(added.map(({ sequence }) => String(sequence)))}, ${textLines(added.map(({ windowId }) => windowId))},
-        ${textLines(added.map(({ role }) => role))}, ${added.map(({ toolName }) => toolName)}::text[], ${added.map(({ content }) => content)}::text[])
-        AS i(sequence, window_id, role, tool_name, content))`);
-  }
+  if (added.length > 0) parts.push(addHistory(added));
   if (carried.size > 0) {
     parts.push(sql`context_history_carried AS (
       UPDATE runplane.context_history h SET window_id = c.window_id

@@ -1,5 +1,6 @@
 import type { DomainError, DriverState, JsonObject, SessionLogEvent } from '@runplane/contracts';
 import type { Sql } from '@runplane/database';
+import type { HistoryItem } from './context-history';
 
 /** What the head row keeps of the fold of a log, as an append finds it. A SessionWriter holds it between its appends. */
 export interface FoldedHead {
@@ -23,6 +24,20 @@ export interface FoldContext {
   readonly header: Readonly<Record<string, unknown>>;
   /** As it stands before the batch; a rebuild begins with an empty one. */
   readonly head: FoldedHead;
+}
+
+/** What nearly every append does to the views. */
+export interface CommonWrites {
+  /** Items that the history gets. */
+  readonly history: readonly HistoryItem[];
+  /** Turns whose routes, if there are any, have ended. */
+  readonly endedTurns: readonly EndedTurn[];
+}
+
+export interface EndedTurn {
+  readonly turnId: string;
+  /** Milliseconds since 1970. */
+  readonly endedAt: number;
 }
 
 /** What a `load` may look at: the events have no place yet, since head and views are read by one statement. */
@@ -60,6 +75,8 @@ export interface Projection<State = unknown> {
    * session_id, now; none where the append is refused), and cross join whatever arrays they bring.
    */
   writes(state: State): readonly Sql[];
+  /** What `writes` would write, where it is nothing else than this: then appends of several sessions can share a statement. */
+  common?(state: State): Partial<CommonWrites> | undefined;
   /** What the fold changed on the session's head, which the pipeline writes with its one UPDATE. */
   head?(state: State): HeadChange;
   /**
