@@ -9,6 +9,8 @@ export const KAFKA_VERSION = '4.3.1';
 const SLF4J_VERSION = '1.7.36';
 const COPY_GOAL = 'org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies';
 const JAVA_MIN = 17;
+/** A slow line takes minutes; a machine without one must not wait for ever. */
+const FETCH_TIMEOUT_MS = 900_000;
 
 /** Kafka cannot be had or started on this machine; the message says what to do. */
 export class EmbeddedKafkaError extends Error {
@@ -40,7 +42,11 @@ export async function ensureKafkaJars(): Promise<string> {
     await mkdir(draft, { recursive: true });
     await writeFile(path.join(draft, 'pom.xml'), POM);
     console.error(`fetching Apache Kafka ${KAFKA_VERSION} from Maven Central to ${target}`);
-    const maven = spawn('mvn', ['-B', COPY_GOAL, '-DoutputDirectory=.', '-DincludeScope=runtime'], { cwd: draft, stdio: ['ignore', 2, 2] });
+    const maven = spawn('mvn', ['-B', COPY_GOAL, '-DoutputDirectory=.', '-DincludeScope=runtime'], {
+      cwd: draft,
+      stdio: ['ignore', 2, 2],
+      timeout: FETCH_TIMEOUT_MS,
+    });
     const [code] = (await once(maven, 'exit')) as [number | null];
     if (code !== 0)
       throw new EmbeddedKafkaError(`Maven could not fetch Apache Kafka ${KAFKA_VERSION} (exit code ${code}); its lines say why`);
