@@ -1,6 +1,6 @@
 // Tests the tests: removes one guard at a time (areas) and demands that the test named for it fails. `npm run test:guards`,
-// `npm run test:guards -- --only lease` for some of them, `--area queue` for those of one file. The working tree is never touched: two copies
-// of it share one PostgreSQL.
+// `npm run test:guards -- --only lease` for some of them, `--area queue` for those of one file; each may be given several times. The working
+// tree is never touched: two copies of it share one PostgreSQL.
 import { spawn, spawnSync } from 'node:child_process';
 import { cpSync, existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
@@ -16,10 +16,12 @@ const COPIES = 2;
 /** A test that hangs without its guard has not failed: it is stopped, and reported. */
 const TEST_TIMEOUT_MS = 120_000;
 
-const { only, area } = parseArgs({ options: { only: { type: 'string' }, area: { type: 'string', multiple: true } } }).values;
+const { only, area } = parseArgs({
+  options: { only: { type: 'string', multiple: true }, area: { type: 'string', multiple: true } },
+}).values;
 const guards = GUARDS.filter(
   (guard) =>
-    (only === undefined || `${guard.name} ${guard.file}`.toLowerCase().includes(only.toLowerCase())) &&
+    (only === undefined || only.some((word) => `${guard.name} ${guard.file}`.toLowerCase().includes(word.toLowerCase()))) &&
     (area === undefined || area.includes(guard.area)),
 );
 if (guards.length === 0) fail('no guard matches');

@@ -102,4 +102,11 @@ export const sessionViewsGuards = [
     replacement: ') t WHERE ${CHANNEL_STATE_BYTES_MAX}::int > 0',
     test: sessionViews('a page of large rows ends at four megabytes'),
   },
+  {
+    name: 'a view does not pass over events that it knows',
+    file: `${projections}/team.ts`,
+    text: 'const isOver = through !== null && !types?.some((type) => touches(registered, type));',
+    replacement: 'const isOver = through !== null; void types;',
+    test: sessionViews('that is too far behind the log is stale until it is rebuilt'),
+  },
 ];

@@ -11,6 +11,8 @@ import { teamLoad, teamWrites } from './team.sql';
 /** What a view catches up with in one append. */
 export const CATCH_UP_EVENTS_MAX = 1_000;
 export const CATCH_UP_BYTES_MAX = 4 * 1024 * 1024;
+/** Behind those, of so many only the types are looked at: events that a projection does not know do not keep it from catching up. */
+export const CATCH_UP_TYPES_EVENTS_MAX = 20_000;
 
 export interface TeamState {
   readonly sessionId: string;
@@ -49,6 +51,8 @@ const Loaded = z.object({
       }),
     )
     .nullable(),
+  /** The types of what comes behind `missed`, and through which event; null: nothing does. */
+  rest: z.object({ types: z.array(z.string()).nullable(), through: int8.nullable() }),
   /** Of the log, as it was read; null: it is empty, or the rows of a rebuild. */
   lastSequence: int8.nullable(),
 });
@@ -60,10 +64,11 @@ export function teamProjection(registered: SessionProjection, place: number): Pr
     name: key,
     version,
     touches: (type) => touches(registered, type),
-    load: (_, session) => teamLoad(session, { key, eventsMax: CATCH_UP_EVENTS_MAX, bytesMax: CATCH_UP_BYTES_MAX }),
+    load: (_, session) =>
+      teamLoad(session, { key, eventsMax: CATCH_UP_EVENTS_MAX, bytesMax: CATCH_UP_BYTES_MAX, typesEventsMax: CATCH_UP_TYPES_EVENTS_MAX }),
 
     initial(loaded, { sessionId }) {
-      const { view, missed, lastSequence } = Loaded.parse(loaded);
+      const { view, missed, rest, lastSequence } = Loaded.parse(loaded);
       const empty: TeamState = {
         sessionId,
         isStored: view !== null,
@@ -78,8 +83,12 @@ export function teamProjection(registered: SessionProjection, place: number): Pr
       if (view !== null && view.version < version)
         return failed(empty, `was made by version ${view.version}, the rules are of version ${version}`);
       const caughtUp = (missed ?? []).reduce((state, event) => apply(registered, state, event), empty);
-      const isBehind = caughtUp.standsStill === undefined && caughtUp.appliedSequence < (lastSequence ?? -1);
-      return isBehind ? failed(empty, 'is further behind the log than one append can catch up with') : caughtUp;
+      if (caughtUp.standsStill !== undefined) return caughtUp;
+      const { types, through } = rest;
+      const isOver = through !== null && !types?.some((type) => touches(registered, type));
+      const appliedSequence = isOver ? through : caughtUp.appliedSequence;
+      if (appliedSequence < (lastSequence ?? -1)) return failed(empty, 'is further behind the log than one append can catch up with');
+      return { ...caughtUp, appliedSequence };
     },
 
     apply: (state, event) => apply(registered, state, event),

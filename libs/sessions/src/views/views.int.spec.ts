@@ -334,6 +334,17 @@ describe('a projection that a team registers', () => {
     await db.close();
   });
 
+  test('that few events touch is not behind a log of others, however long since', async () => {
+    const db = await open();
+    const epoch = await session('rare', []);
+    await say(db, 'rare', epoch, 'a');
+    for (let n = 0; n < 3; n += 1)
+      await appendSessionEvents(db, { ...key('rare'), epoch, events: Array.from({ length: 500 }, () => event('other/thing')) });
+    await say(db, 'rare', epoch, 'b');
+    expect(await valueOf('rare')).toMatchObject({ staleReason: null, sequence: 1501, appliedSequence: 1501, value: { words: ['a', 'b'] } });
+    await db.close();
+  });
+
   test('of an older version is stale until it is rebuilt', async () => {
     const [v1, v2] = [await open(), await open({ version: 2 })];
     const epoch = await session('upgrade', []);
