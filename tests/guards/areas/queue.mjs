@@ -38,9 +38,23 @@ export const queueGuards = [
   {
     name: 'a claim is ended by its epoch alone',
     file: `${QUEUE}/settle.sql.ts`,
-    text: 'AND t.owner IS NOT NULL AND t.epoch = g.epoch AND ${isCurrent}',
+    text: 'AND t.owner IS NOT NULL AND t.epoch = t.epoch_given AND ${isCurrent}',
     replacement: 'AND t.owner IS NOT NULL AND ${isCurrent}',
     test: claims('in batches: a verdict for each, in the order of the call'),
+  },
+  {
+    name: 'a claim whose lease has ended is not ended by its holder',
+    file: `${QUEUE}/settle.sql.ts`,
+    text: '{ wait: true, isCurrent: sql`t.expires_at > t.now` }',
+    replacement: '{ wait: true, isCurrent: sql`true` }',
+    test: claims('with its lease: nobody prolongs or ends it any more'),
+  },
+  {
+    name: 'the last try fails its task',
+    file: `${QUEUE}/settle.sql.ts`,
+    text: "t.outcome = 'released' AND NOT (t.failure_kind IS NOT NULL AND t.attempts >= t.max_attempts) AS comes_again",
+    replacement: "t.outcome = 'released' AS comes_again",
+    test: claims('with its lease: nobody prolongs or ends it any more'),
   },
   {
     name: 'a claim whose lease has ended is not prolonged',

@@ -5,7 +5,7 @@ export const retentionGuards = [
   {
     name: 'a copy is read back before anything is removed',
     file: `${RUNS}/run-archive.ts`,
-    text: 'await verify(sink, key, { receipt, manifest: written.manifest, alive });',
+    text: 'await verify(sink, key, { receipt, manifest: written.manifest, alive: content.alive });',
     replacement: '',
     test: { file: `${RUNS}/retention-faults.int.spec.ts`, name: 'has another copy than was written: one bit leaves everything' },
   },
