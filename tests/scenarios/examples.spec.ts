@@ -2,6 +2,7 @@ import { createClient } from '@runplane/client';
 import { ensureTenant } from '@runplane/database';
 import { openClient } from '@runplane/database/testing';
 
+import { countEndedRuns } from '@runplane/examples/consume-feed';
 import { placeOrder } from '@runplane/examples/embed';
 import { ask } from '@runplane/examples/follow-run';
 import { openWithCost, totalCost } from '@runplane/examples/own-view';
@@ -117,5 +118,42 @@ describe('examples/own-view', () => {
     await costing('cheap', [1]);
     expect(await totalCost(db, 'shop')).toBe(1005);
     await db.close();
+  });
+});
+
+describe('examples/consume-feed', () => {
+  it('counts each run once: also one whose page came again after a crash, and those that ended while it was away', async () => {
+    const key = await api.makeKey(['feed:read', 'runs:write']);
+    const client = createClient({ url, apiKey: key });
+    const table = await openClient(api.url);
+    await table.query('CREATE TABLE ended_runs (event_id text PRIMARY KEY, project_id text, outcome text)');
+    const endARun = async () => {
+      const { run } = await client.createRun({ projectId: 'counted', backendProfile: 'shell' });
+      await client.cancelRun(run.id, { immediate: true });
+    };
+    const counted = async () =>
+      (await table.query(`SELECT count(*)::int AS n FROM ended_runs WHERE project_id = 'counted'`)).rows[0]?.n as number;
+    const consume = () => {
+      const stop = new AbortController();
+      const done = countEndedRuns(table, { url, apiKey: key, signal: stop.signal });
+      return async () => (stop.abort(), done);
+    };
+
+    await endARun();
+    const stopFirst = consume();
+    await until('the first is counted', async () => (await counted()) === 1 || undefined);
+    const { cursor } = (await client.getFeedConsumer('ended-runs')) as { cursor: string };
+    await stopFirst();
+    await endARun();
+    // As a crash between the handler and the commit leaves it: counted, and the place where it was.
+    await client.rewindFeedConsumer('ended-runs', 'start');
+    const stopSecond = consume();
+    await until('the second is counted', async () => (await counted()) === 2 || undefined);
+    await until('it has committed', async () => (await client.getFeedConsumer('ended-runs')).lag.events === 0 || undefined);
+    await stopSecond();
+
+    expect(await counted()).toBe(2);
+    expect((await client.getFeedConsumer('ended-runs')).cursor).not.toBe(cursor);
+    await table.end();
   });
 });

@@ -2,6 +2,7 @@ import type {
   AdmittedTurn,
   ClaimedRun,
   CreatedQueueTask,
+  RegisteredFeedConsumer,
   RequestedApproval,
   RequestedInput,
   RunnerSlot,
@@ -34,6 +35,9 @@ export interface World {
   readonly requestId: string;
   /** Of the session's lease. */
   readonly leaseEpoch: number;
+  /** Of a registered reader of the feed, and where it stands. */
+  readonly name: string;
+  readonly feedCursor: string;
 }
 
 let worlds = 0;
@@ -67,8 +71,22 @@ export async function makeWorld(api: TestApi): Promise<World> {
   const { requestId } = (input.body as RequestedInput).request;
   const lease = await acquireSessionLease(api.db, { tenantId: TENANT, sessionId, owner: runnerId });
   await api.call('POST', `/v1/sessions/${sessionId}/submissions`, { headers: { 'idempotency-key': 'op-1' }, body: { kind: 'turn' } });
+  const consumer = await api.call('PUT', '/v1/feed/consumers/samples', { body: {} });
+  if (consumer.status > 201) throw new Error(`no consumer: ${consumer.text}`);
+  const reading = { name: 'samples', feedCursor: (consumer.body as RegisteredFeedConsumer).consumer.cursor };
   const asked = { approvalId, requestId, leaseEpoch: lease.epoch };
-  return { ...queued, ...kept, ...asked, operationId: 'op-1', sessionId, runId: run.id, commandId: command.id, runnerId, epoch };
+  return {
+    ...queued,
+    ...kept,
+    ...asked,
+    ...reading,
+    operationId: 'op-1',
+    sessionId,
+    runId: run.id,
+    commandId: command.id,
+    runnerId,
+    epoch,
+  };
 }
 
 export interface RouteSample {
@@ -285,6 +303,17 @@ export const ROUTE_SAMPLES: Readonly<Record<string, RouteSample>> = {
   'GET /v1/queue/lanes': { foreign: 'own' },
   'PUT /v1/queue/lanes': { body: () => ({ queue: 'samples', lane: 'default', maxRunning: 1_000 }), foreign: 'own' },
   'GET /v1/feed': { foreign: 'own' },
+  'GET /v1/feed/stream': { foreign: 'own', answersAtOnce: false },
+  'GET /v1/feed/status': { foreign: 'own' },
+  'GET /v1/feed/why': { foreign: 'own' },
+  'GET /v1/feed/consumers': { foreign: 'own' },
+  'PUT /v1/feed/consumers/:name': { body: () => ({ after: 'now' }), foreign: 'own' },
+  'GET /v1/feed/consumers/:name': { foreign: 404 },
+  'POST /v1/feed/consumers/:name/commit': { body: ({ feedCursor }) => ({ from: feedCursor, to: feedCursor }), foreign: 404 },
+  'POST /v1/feed/consumers/:name/rewind': { body: () => ({ to: 'start' }), foreign: 404 },
+  'DELETE /v1/feed/consumers/:name': { foreign: 404 },
+  'GET /v1/store/feed': { foreign: 'own' },
+  'GET /v1/store/feed/why': { foreign: 'own' },
   'POST /v1/admin/retention': { body: () => ({ dryRun: true, policy: { runsDays: 1 } }), foreign: 'own' },
   'GET /v1/health': { foreign: 'own' },
   'GET /v1/migrations': { foreign: 'own' },

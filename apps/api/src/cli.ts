@@ -2,6 +2,7 @@
 import { Command, CommanderError } from 'commander';
 import { isDomainError, redactError } from '@runplane/contracts';
 import { isConnectionLoss, sqlStateOf } from '@runplane/database';
+import { addFeedCommands } from './cli/feed';
 import { addKeyCommands } from './cli/keys';
 import { addMigrateCommand } from './cli/migrate';
 import { addRetentionCommands } from './cli/retention';
@@ -25,6 +26,7 @@ export function buildCli(terminal: Terminal): Command {
   addWhyCommands(program, terminal);
   addRetentionCommands(program, terminal);
   addSessionCommands(program, terminal);
+  addFeedCommands(program, terminal);
   return program;
 }
 

@@ -1,6 +1,6 @@
 import { readFile } from 'node:fs/promises';
 import path from 'node:path';
-import { BackendProfiles } from '@runplane/contracts';
+import { BackendProfiles, FEED_CONSUMER_SILENT_DAYS_DEFAULT, OUTBOX_KEEP_DAYS_DEFAULT } from '@runplane/contracts';
 import { z } from 'zod';
 import { ConfigError } from './config-error';
 import { kafkaVariables, readKafka, type KafkaConfig } from './kafka-config';
@@ -26,6 +26,8 @@ export const Environment = z.object({
   RUNPLANE_STORAGE_ROOT: z.string().min(1).optional(),
   RUNPLANE_ARCHIVE_DIR: z.string().min(1).optional(),
   RUNPLANE_RETENTION: onOff.default(true),
+  RUNPLANE_OUTBOX_KEEP_DAYS: count(0, 10_000).default(OUTBOX_KEEP_DAYS_DEFAULT),
+  RUNPLANE_CONSUMER_SILENT_DAYS: count(1, 10_000).default(FEED_CONSUMER_SILENT_DAYS_DEFAULT),
   RUNPLANE_DISPATCH: onOff.default(true),
   RUNPLANE_MIGRATE: onOff.default(true),
   RUNPLANE_POOL_MAX: count(2, 500).default(10),
@@ -58,6 +60,10 @@ export interface Config {
   readonly archiveDir: string | undefined;
   /** Whether this process removes by age what tenants have said. */
   readonly retention: boolean;
+  /** How long events stay in the outbox for readers that are not registered; 0: for ever. */
+  readonly outboxKeepDays: number;
+  /** How long a registered consumer of the feed is waited for that says nothing. */
+  readonly consumerSilentDays: number;
   readonly dispatch: boolean;
   readonly migrate: boolean;
   readonly poolMax: number;
@@ -95,6 +101,8 @@ export async function readConfig(env: NodeJS.ProcessEnv): Promise<Config> {
     storageRoot: variables.RUNPLANE_STORAGE_ROOT === undefined ? undefined : path.resolve(variables.RUNPLANE_STORAGE_ROOT),
     archiveDir: variables.RUNPLANE_ARCHIVE_DIR === undefined ? undefined : path.resolve(variables.RUNPLANE_ARCHIVE_DIR),
     retention: variables.RUNPLANE_RETENTION,
+    outboxKeepDays: variables.RUNPLANE_OUTBOX_KEEP_DAYS,
+    consumerSilentDays: variables.RUNPLANE_CONSUMER_SILENT_DAYS,
     dispatch: variables.RUNPLANE_DISPATCH,
     migrate: variables.RUNPLANE_MIGRATE,
     poolMax: variables.RUNPLANE_POOL_MAX,

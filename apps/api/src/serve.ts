@@ -1,8 +1,8 @@
 import { mkdir } from 'node:fs/promises';
 import os from 'node:os';
 import path from 'node:path';
-import { newId, SCOPES } from '@runplane/contracts';
-import { checkStore, ensureTenant, listTenants, migrate, openDb, startEmbeddedPostgres, type Db } from '@runplane/database';
+import { newId, redactError, SCOPES } from '@runplane/contracts';
+import { checkStore, ensureTenant, isRebaseNeeded, listTenants, migrate, openDb, startEmbeddedPostgres, type Db } from '@runplane/database';
 import {
   createFolderArchive,
   createFolderCollector,
@@ -15,9 +15,9 @@ import {
 import { createApiKey, issueRunToken } from './access/api-keys';
 import { Credentials } from './access/credentials';
 import { buildApp, type App } from './app';
-import { postgresDir, usesKubernetes, type Config } from './config';
+import { ConfigError, postgresDir, usesKubernetes, type Config } from './config';
 import type { LogOptions } from './http/logging';
-import { startLoops } from './maintenance/loops';
+import { startLoops, type OutboxAges } from './maintenance/loops';
 import { isPassing, type Loop } from './maintenance/run-every';
 
 export interface ServeOptions {
@@ -65,7 +65,8 @@ export async function serve({
       onError: (error, where) => log.app?.log.warn({ err: error, where }, 'database'),
     });
     opened.push(() => db.close());
-    const { storeId } = await checkStore(db);
+    const { storeId, rebased } = await requireStore(db);
+    if (rebased) say('the store was restored into another cluster, or promoted: feed numbers were rebased, cursors of before stay valid');
     await registerBackends(db, config.backends);
     const firstKey = config.databaseUrl === undefined ? await makeFirstKey(db) : undefined;
 
@@ -101,7 +102,7 @@ export async function serve({
         credentials,
         launcher: dispatch,
         collector,
-        retention: config.retention ? { archive } : 'off',
+        retention: config.retention ? { archive, outbox: outboxAges(config) } : 'off',
         owner: newOwner(),
         onError: loopErrors(app),
       }),
@@ -111,6 +112,16 @@ export async function serve({
     await closeAll().catch(() => undefined);
     throw error;
   }
+}
+
+/** A rebase that cannot be done now (a writer stays open) must not read as a broken database. */
+async function requireStore(db: Db): ReturnType<typeof checkStore> {
+  return checkStore(db).catch(async (error: unknown) => {
+    if (!(await isRebaseNeeded(db.sql).catch(() => false))) throw error;
+    throw new ConfigError(
+      `the store was restored into another cluster, or promoted, and its feed could not be rebased (${redactError(error)}): end the transactions that are open on runplane.outbox_events, then start again or call \`runplane feed rebase\``,
+    );
+  });
 }
 
 /** All of them, also when one fails; the first failure is the caller's. */
@@ -163,6 +174,12 @@ async function launcherOf({ config, db, storeId, apiUrl, signal, log }: Launcher
   if (!usesKubernetes(backends)) return createLauncherByProfile(backends, { process: processes });
   const jobs = await createKubernetesLauncher({ ...common, storeId, kubeconfig, signal });
   return createLauncherByProfile(backends, { process: processes, kubernetes: jobs });
+}
+
+const DAY_MS = 86_400_000;
+
+function outboxAges({ outboxKeepDays, consumerSilentDays }: Config): OutboxAges {
+  return { keepMs: outboxKeepDays === 0 ? null : outboxKeepDays * DAY_MS, silentMs: consumerSilentDays * DAY_MS };
 }
 
 /** One incarnation of this process: a restart under the same name is somebody else. */

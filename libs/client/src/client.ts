@@ -38,8 +38,6 @@ import {
   DispatchIntent,
   DispatchStatus,
   EVENT_LIST_ROWS_MAX,
-  type FeedEvent,
-  FeedPage,
   type Heartbeat,
   HeartbeatAnswer,
   type InterruptingTurn,
@@ -90,6 +88,7 @@ import {
 } from '@runplane/contracts';
 import type { z } from 'zod';
 import { callsOf } from './calls';
+import { feedCalls } from './feed';
 import type { FollowOptions } from './follow-log';
 import { followRun } from './follow-run';
 import { queueCalls } from './queue';
@@ -131,13 +130,6 @@ export interface CursorOptions extends CallOptions {
   limit?: number | undefined;
 }
 
-export interface FeedOptions extends CallOptions {
-  /** A cursor, `start` or `now`; `start` when absent. */
-  after?: string | undefined;
-  limit?: number | undefined;
-  waitSeconds?: number | undefined;
-}
-
 export type Client = ReturnType<typeof createClient>;
 
 const id = encodeURIComponent;
@@ -153,9 +145,6 @@ export function createClient(options: ClientOptions) {
   const transport = createTransport(options);
   const { call, get, post, put } = callsOf(transport);
 
-  const readFeed = ({ after, limit, waitSeconds, ...o }: FeedOptions = {}): Promise<FeedPage> =>
-    get('/feed', FeedPage, { after, limit, wait: waitSeconds }, o);
-
   const listRuns = ({ total, ...filter }: RunFilter = {}, o?: CallOptions): Promise<RunList> =>
     get('/runs', RunList, { ...filter, total: total === undefined ? undefined : String(total) }, o);
 
@@ -166,6 +155,7 @@ export function createClient(options: ClientOptions) {
     ...sessionLogCalls(transport, options),
     ...sessionViewCalls(transport),
     ...queueCalls(transport),
+    ...feedCalls(transport, options),
 
     ...submissionCalls(transport),
     ...requestCalls(call),
@@ -351,17 +341,6 @@ export function createClient(options: ClientOptions) {
       for (;;) {
         const result = await getResult(runId, { ...o, retry: { ...o.retry, ...PATIENT }, waitSeconds: WAIT_SECONDS_MAX });
         if (result.finished) return result;
-      }
-    },
-
-    readFeed,
-
-    /** Every event of the tenant from a cursor on, without end; keep each event's `cursor` to go on behind it another time. */
-    async *followFeed({ after, ...o }: FeedOptions = {}): AsyncGenerator<FeedEvent, never, undefined> {
-      for (let cursor = after; ;) {
-        const page = await readFeed({ waitSeconds: WAIT_SECONDS_MAX, ...o, retry: { ...o.retry, ...PATIENT }, after: cursor });
-        yield* page.events;
-        cursor = page.cursor;
       }
     },
 

@@ -484,6 +484,21 @@ export class RepublishRunning extends DomainError<'republish_running', { sink: s
   readonly code = 'republish_running';
 }
 
+/** No consumer of the feed is registered under this name. */
+export class FeedConsumerNotFound extends DomainError<'feed_consumer_not_found', { name: string }> {
+  readonly code = 'feed_consumer_not_found';
+}
+
+/** The consumer stands elsewhere than the commit says: another process has committed, or an operator has rewound it. Go on from cursor. */
+export class FeedConsumerMoved extends DomainError<'feed_consumer_moved', { name: string; cursor: string }> {
+  readonly code = 'feed_consumer_moved';
+}
+
+/** The tenant has as many registered consumers as it may: delete one that nobody uses. */
+export class FeedConsumersFull extends DomainError<'feed_consumers_full', { consumersMax: number }> {
+  readonly code = 'feed_consumers_full';
+}
+
 /** No such approval in this session. */
 export class ApprovalNotFound extends DomainError<'approval_not_found', { sessionId: string; approvalId: string }> {
   readonly code = 'approval_not_found';
@@ -745,6 +760,9 @@ export type RunplaneError =
   | BlockedKeyNotFound
   | BlockedKeyMoved
   | RepublishRunning
+  | FeedConsumerNotFound
+  | FeedConsumerMoved
+  | FeedConsumersFull
   | ApprovalNotFound
   | ApprovalConflict
   | ApprovalNotPending

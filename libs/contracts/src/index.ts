@@ -6,6 +6,7 @@ export * from './domain-error';
 export * from './errors';
 export * from './events';
 export * from './explanation';
+export * from './feed-resources';
 export * from './hash';
 export * from './identifiers';
 export * from './json';

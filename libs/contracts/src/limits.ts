@@ -35,6 +35,22 @@ export const FACET_VALUES_MAX = 200;
 export const WORKSPACE_PATH_BYTES_MAX = 1024;
 /** A page of the feed never reads further than this, so that a filter cannot make one call scan the whole table. */
 export const FEED_SCAN_ROWS_MAX = 10_000;
+/** Types that one reader of the feed may ask for. */
+export const FEED_TYPES_MAX = 50;
+/** Registered consumers of one tenant: each may hold back what retention removes, and is looked at by status. */
+export const FEED_CONSUMERS_MAX = 100;
+/** A consumer's backlog is counted so far; beyond it the answer says that it is longer. In a list less, for each of many. */
+export const FEED_LAG_ROWS_MAX = 10_000;
+export const FEED_LAG_LIST_ROWS_MAX = 1_000;
+/** What is shown of the statement that holds the feed back. */
+export const FEED_HOLDUP_QUERY_CODE_POINTS_MAX = 200;
+/** A consumer that has not been heard of for so long holds back no retention. */
+export const FEED_CONSUMER_SILENT_DAYS_DEFAULT = 14;
+/** How long events stay in the outbox for readers that are not registered. */
+export const OUTBOX_KEEP_DAYS_DEFAULT = 7;
+/** Of one statement, and of one pass of the pruner. */
+export const OUTBOX_PRUNE_BATCH_ROWS = 5_000;
+export const OUTBOX_PRUNE_PASS_ROWS = 100_000;
 
 /** A page of sessions never looks at more of them than this: a filter that few match does not make one call read the whole table. */
 export const SESSION_SCAN_ROWS_MAX = 10_000;

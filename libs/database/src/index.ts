@@ -23,7 +23,7 @@ export { coalescedBounds } from './coalesced-bounds';
 export { coalescerOf } from './coalescers';
 export { backOffMs, decideClaim, isLive, remainingSince, type ClaimDecision, type Hold } from './claims';
 export { claimDueSql, renewClaimSql, retryClaimSql, settleClaimSql, type ClaimTable, type HeldClaim } from './claims.sql';
-export { checkStore, readStore } from './store';
+export { checkStore, isRebaseNeeded, readStore, rebaseStore } from './store';
 export { type Store } from './store.sql';
 export { health, migrationContract } from './health';
 export * from './migrate';

@@ -23,7 +23,10 @@ export const LOCK_RANK = {
   approval: 130,
   submissionHead: 140,
   reservation: 150,
+  /** The floor of the feed's retention: shared by whoever begins to need events. */
+  outboxFloor: 155,
   outboxShard: 160,
+  feedConsumer: 165,
   /** Read marks of one reader: nobody who holds one waits for anything else. */
   readCursor: 170,
 } as const;

@@ -39,6 +39,8 @@ export async function writeRebasedStore(on: SqlExecutor, cluster: Cluster): Prom
            SET tx_offset = greatest(
                  tx_offset,
                  (SELECT max(tx) FROM runplane.outbox_events),
+                 (SELECT max(tx) FROM runplane.outbox_floor),
+                 (SELECT max(tx) FROM runplane.feed_consumers),
                  (SELECT max(last_tx) FROM runplane.runs),
                  (SELECT max(last_tx) FROM runplane.sessions),
                  (SELECT max(last_tx) FROM runplane.session_heads),

@@ -28,22 +28,34 @@ export async function checkStore(db: Db): Promise<{ storeId: string; rebased: bo
   const store = await readStore(db.sql);
   const { storeId } = store;
   if (isSameHistory(store, await readCluster(db.sql))) return { storeId, rebased: false };
-  return { storeId, rebased: await rebase(db) };
+  return { storeId, rebased: await rebaseStore(db) };
 }
 
 function isSameHistory(store: Store, cluster: Cluster): boolean {
   return store.systemIdentifier === cluster.systemIdentifier && store.timeline === cluster.timeline;
 }
 
-/** False when another process was first. */
-function rebase(db: Db): Promise<boolean> {
+/** Whether the store stands in another cluster, or on another timeline, than its row says. Reads two rows, no lock. */
+export async function isRebaseNeeded(on: SqlExecutor): Promise<boolean> {
+  return !isSameHistory(await readStore(on), await readCluster(on));
+}
+
+/**
+ * Lifts the numbers of the feed above all that were given so far, so that rows, cursors and consumers of before stay valid and nothing new
+ * can appear below them. `force`: also where the cluster looks the same, after its files were put back to an older state (a snapshot of the
+ * disk), which leaves no trace in it.
+ *
+ * Returns   whether this call has rebased; false too when another process was first.
+ * Locks     as checkStore.   Keeps: FEED-1.
+ */
+export function rebaseStore(db: Db, { force = false }: { force?: boolean } = {}): Promise<boolean> {
   return inTransaction(
     db,
     async (tx) => {
       await lockOutbox(tx);
       const store = await readStore(tx);
       const cluster = await readCluster(tx);
-      if (isSameHistory(store, cluster)) return false;
+      if (!force && isSameHistory(store, cluster)) return false;
       await writeRebasedStore(tx, cluster);
       return true;
     },

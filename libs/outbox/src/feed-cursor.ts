@@ -27,14 +27,35 @@ export function decodeFeedCursor(text: string): FeedCursor {
   return { storeId: store, tx: BigInt(tx), position: BigInt(position) };
 }
 
+export const isBefore = (a: FeedPlace, b: FeedPlace): boolean => a.tx < b.tx || (a.tx === b.tx && a.position < b.position);
+
+export const laterPlace = (a: FeedPlace, b: FeedPlace): FeedPlace => (isBefore(a, b) ? b : a);
+
+/** What a cursor is judged by. */
+export interface FeedBounds {
+  readonly storeId: string;
+  readonly horizon: bigint;
+  readonly floorTx: bigint;
+  readonly floorPosition: bigint;
+}
+
+export const floorOf = ({ floorTx, floorPosition }: FeedBounds): FeedPlace => ({ tx: floorTx, position: floorPosition });
+
 /**
  * A cursor of another store, or beyond the horizon of this one (a restored copy that was not rebased), must not read as "no news": the
- * reader would wait for ever. It is told where this store's feed begins.
+ * reader would wait for ever. One below the floor must not go on in silence behind events that are gone. Each is told where to begin.
  */
-export function assertOfThisStore(cursor: FeedCursor, store: { storeId: string; horizon: bigint }): void {
-  if (cursor.storeId === store.storeId && cursor.tx <= store.horizon) return;
-  throw new CursorExpired('The cursor belongs to another store: read again from data.oldestCursor.', {
-    oldestCursor: encodeFeedCursor(store.storeId, FEED_START),
-    reason: 'other-store',
-  });
+export function assertReadable(cursor: FeedCursor, bounds: FeedBounds): void {
+  const floor = floorOf(bounds);
+  const oldestCursor = encodeFeedCursor(bounds.storeId, floor);
+  if (cursor.storeId !== bounds.storeId || cursor.tx > bounds.horizon)
+    throw new CursorExpired('The cursor belongs to another store: read again from data.oldestCursor.', {
+      oldestCursor,
+      reason: 'other-store',
+    });
+  if (isBefore(cursor, floor))
+    throw new CursorExpired('Events behind the cursor have been removed by their age: go on from data.oldestCursor.', {
+      oldestCursor,
+      reason: 'below-retention',
+    });
 }

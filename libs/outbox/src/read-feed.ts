@@ -1,33 +1,52 @@
-import { FEED_SCAN_ROWS_MAX, LIST_ROWS_DEFAULT, LIST_ROWS_MAX, type FeedEvent, type FeedPage } from '@runplane/contracts';
+import {
+  FEED_SCAN_ROWS_MAX,
+  FeedFilter,
+  LIST_ROWS_DEFAULT,
+  LIST_ROWS_MAX,
+  parseInput,
+  partitionOf,
+  type FeedEvent,
+  type FeedPage,
+} from '@runplane/contracts';
 import type { Db, SqlExecutor, Stream, StreamProbe } from '@runplane/database';
-import { assertOfThisStore, decodeFeedCursor, encodeFeedCursor, FEED_START, type FeedCursor } from './feed-cursor';
-import { readFeedRows, readFeedTip, type FeedPlace, type FeedRow } from './feed.sql';
+import { assertReadable, decodeFeedCursor, encodeFeedCursor, FEED_START, floorOf, laterPlace, type FeedCursor } from './feed-cursor';
+import { NO_FILTER, readFeedRows, readFeedTip, type FeedPlace, type FeedRow, type RowFilter } from './feed.sql';
 
 export interface ReadFeed {
   /** Only this tenant's events; undefined is for the operator's own readers (the relay). */
   readonly tenantId: string | undefined;
-  /** A cursor of an earlier page, `start` (default), or `now`: the head, behind which everything is still to come. */
+  /** A cursor of an earlier page, `start` (default: the oldest event that is left), or `now`: the head, behind which everything is still to come. */
   readonly after?: string | undefined;
   readonly limit?: number | undefined;
+  /** Only these events; the cursor moves over the others. */
+  readonly filter?: FeedFilter | undefined;
 }
 
 /**
  * One page of the feed: committed events in feed order, each once for a reader that follows `cursor` (FEED-1).
  *
  * Returns   `cursor` to go on from, also when the page is empty; `head`, the last place below the horizon; `more`: read on at once.
- * Errors    InvalidCursor; CursorExpired (another store).
- * Repeat    safe; reads only, one statement, no lock.
+ * Errors    InvalidRequest (filter), InvalidCursor, CursorExpired (another store, below the floor).
+ * Repeat    safe; reads only, one statement, no lock; looks at FEED_SCAN_ROWS_MAX rows at most, whatever the filter leaves.
  */
-export async function readFeed(on: SqlExecutor, { tenantId, after = 'start', limit = LIST_ROWS_DEFAULT }: ReadFeed): Promise<FeedPage> {
+export async function readFeed(on: SqlExecutor, { after = 'start', limit = LIST_ROWS_DEFAULT, ...which }: ReadFeed): Promise<FeedPage> {
   const rowsMax = Math.min(Math.max(limit, 1), LIST_ROWS_MAX);
-  if (after === 'now') return emptyPage(await readFeedRows(on, { after: FEED_START, tenantId: undefined, limit: 0, scanRows: 1 }));
+  const filter = rowFilter(which);
+  if (after === 'now') return emptyPage(await readFeedRows(on, { after: FEED_START, filter: NO_FILTER, limit: 0, scanRows: 1 }));
   const cursor: FeedCursor | undefined = after === 'start' ? undefined : decodeFeedCursor(after);
-  const found = await readFeedRows(on, { after: cursor ?? FEED_START, tenantId, limit: rowsMax, scanRows: FEED_SCAN_ROWS_MAX });
+  const found = await readFeedRows(on, { after: cursor ?? 'floor', filter, limit: rowsMax, scanRows: FEED_SCAN_ROWS_MAX });
   const store = storeOf(found);
-  if (cursor !== undefined) assertOfThisStore(cursor, store);
+  if (cursor !== undefined) assertReadable(cursor, store);
   const events = found.flatMap((row) => feedEvent(row));
-  const next = nextPlace(found, { after: cursor ?? FEED_START, full: store.cut || events.length === rowsMax });
+  const next = nextPlace(found, { after: cursor ?? floorOf(store), full: store.cut || events.length === rowsMax });
   return { events, cursor: encodeFeedCursor(store.storeId, next.place), head: headCursor(store), more: next.more };
+}
+
+/** All events of a session, its runs' included, stand under one key and so in one shard. */
+function rowFilter({ tenantId, filter = {} }: Pick<ReadFeed, 'tenantId' | 'filter'>): RowFilter {
+  const { stream, types, sessionId, runId } = parseInput(FeedFilter, filter);
+  const shard = tenantId === undefined || sessionId === undefined ? undefined : partitionOf(tenantId, sessionId).shard;
+  return { tenantId, stream, types, sessionId, runId, shard };
 }
 
 /**
@@ -47,6 +66,33 @@ export async function waitForFeed(db: Db, request: ReadFeed & { waitMs: number; 
       page = await readFeed(db.sql, { ...request, after: page.cursor });
     }
     return page;
+  } finally {
+    subscription.close();
+  }
+}
+
+/** How long a stream sleeps at most without a look: a lost hint, or news that the filter leaves out, must not keep its cursor from moving. */
+const LOOK_EVERY_MS = 30_000;
+
+/**
+ * Page after page, for as long as the caller reads: the feed has no end. Pages without events are given too where the cursor has moved, so that
+ * whoever resumes need not look at the same rows again. Holds no connection while it waits; ends on abort and on shutdown.
+ */
+export async function* streamFeed(
+  db: Db,
+  { signal, ...request }: Omit<ReadFeed, 'after'> & { after: string; signal: AbortSignal },
+): AsyncGenerator<FeedPage> {
+  const subscription = db.hub.subscribe(request.tenantId === undefined ? 'feed' : feedOf(request.tenantId));
+  let cursor = request.after;
+  try {
+    while (!signal.aborted) {
+      const page = await readFeed(db.sql, { ...request, after: cursor });
+      if (page.cursor !== cursor) yield page;
+      cursor = page.cursor;
+      if (page.more) continue;
+      const woken = await subscription.next({ timeoutMs: LOOK_EVERY_MS, signal });
+      if (woken === 'closed' || woken === 'aborted') return;
+    }
   } finally {
     subscription.close();
   }
@@ -94,10 +140,8 @@ function nextPlace(found: readonly FeedRow[], { after, full }: { after: FeedPlac
   const last = found.at(-1);
   if (full && last?.tx != null && last.position != null) return { place: { tx: last.tx, position: last.position }, more: true };
   if (scanTx !== null && scanPosition !== null) return { place: { tx: scanTx, position: scanPosition }, more: true };
-  return { place: later(after, headOf(storeOf(found))), more: false };
+  return { place: laterPlace(after, headOf(storeOf(found))), more: false };
 }
-
-const later = (a: FeedPlace, b: FeedPlace): FeedPlace => (b.tx > a.tx || (b.tx === a.tx && b.position > a.position) ? b : a);
 
 function feedEvent(row: FeedRow): FeedEvent[] {
   const { storeId, tx, position, stream, streamId, sequence, type, tenantId, eventId, data, time } = row;

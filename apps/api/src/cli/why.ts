@@ -1,10 +1,11 @@
-import type { RunExplanation, SessionExplanation } from '@runplane/contracts';
+import type { FeedExplanation, RunExplanation, SessionExplanation } from '@runplane/contracts';
+import { explainFeed } from '@runplane/outbox';
 import { explainRun, explainSession } from '@runplane/runs';
 import type { Command } from 'commander';
 import { table, withDb, type Terminal } from './terminal';
 
 export function addWhyCommands(program: Command, terminal: Terminal): void {
-  const why = program.command('why').description('Why a run or a session is not moving, in one sentence, with the facts.');
+  const why = program.command('why').description('Why a run, a session or the feed is not moving, in one sentence, with the facts.');
   why
     .command('run <run-id>')
     .requiredOption('--tenant <id>', 'whose run')
@@ -21,9 +22,19 @@ export function addWhyCommands(program: Command, terminal: Terminal): void {
       const found = await withDb(command, (db) => explainSession(db, { tenantId, sessionId }));
       terminal.print(command, found, () => describe(found));
     });
+  why
+    .command('feed')
+    .description('Why readers of the feed see nothing new, or a consumer is no further.')
+    .option('--consumer <name>', 'a registered consumer')
+    .option('--tenant <id>', 'whose consumer; default: the operator’s own')
+    .addHelpText('after', '\nExamples:\n  runplane why feed\n  runplane why feed --consumer billing --tenant acme')
+    .action(async ({ consumer, tenant }: { consumer?: string; tenant?: string }, command: Command) => {
+      const found = await withDb(command, (db) => explainFeed(db, { tenantId: undefined, consumer, consumerOf: tenant }));
+      terminal.print(command, found, () => describe(found));
+    });
 }
 
-function describe({ sentence, cause, facts, ...rest }: RunExplanation | SessionExplanation): string {
+function describe({ sentence, cause, facts, ...rest }: RunExplanation | SessionExplanation | FeedExplanation): string {
   const ofRun = 'run' in rest && rest.run !== null ? rest.run.facts : {};
   const lines = Object.entries({ cause, ...facts, ...ofRun }).map(([name, value]) => [
     `  ${name}`,

@@ -1,6 +1,7 @@
 import {
   EVENT_LIST_ROWS_DEFAULT,
   EVENT_LIST_ROWS_MAX,
+  FeedFilter,
   identifier,
   LIST_ROWS_DEFAULT,
   LIST_ROWS_MAX,
@@ -37,6 +38,24 @@ export function queryInt(min: number, max: number) {
     z.int().min(min).max(max),
   );
 }
+
+const typeList = z.preprocess((value) => (typeof value === 'string' ? value.split(',') : value), FeedFilter.shape.types);
+
+/** The filter of the feed, as a query has it. */
+export const feedFilter = {
+  stream: FeedFilter.shape.stream,
+  type: typeList.meta({ description: 'Types with commas, or the parameter repeated' }),
+  sessionId: FeedFilter.shape.sessionId,
+  runId: FeedFilter.shape.runId,
+};
+export function toFeedFilter({ type, ...filter }: Omit<FeedFilter, 'types'> & { type?: FeedFilter['types'] }): FeedFilter {
+  return { ...filter, types: type };
+}
+export const feedStart = z
+  .string()
+  .max(2_000)
+  .meta({ description: 'A cursor of an earlier page, `start` (the oldest event that is left), or `now`' });
+export const FeedConsumerParams = z.strictObject({ name: identifier });
 
 export const queryBool = z.preprocess((value) => (value === 'true' ? true : value === 'false' ? false : value), z.boolean()).default(false);
 
@@ -105,4 +124,9 @@ export const NewRunner = RegisterRunner.extend({ runnerId: identifier.optional()
 /** A resumed stream says with it where it stood. */
 export const LastEventIdHeaders = z.object({
   'last-event-id': z.string().max(800).optional().meta({ description: 'The id of the last frame; wins over `after`' }),
+});
+
+/** The same of the feed, whose ids are cursors. */
+export const LastCursorHeaders = z.object({
+  'last-event-id': z.string().max(2_000).optional().meta({ description: 'The id of the last frame; wins over `after`' }),
 });

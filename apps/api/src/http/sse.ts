@@ -1,11 +1,12 @@
 import type { ServerResponse } from 'node:http';
-import type { RunEvent, SessionEvent } from '@runplane/contracts';
+import type { FeedEvent, RunEvent, SessionEvent } from '@runplane/contracts';
 import type { FastifyReply } from 'fastify';
 
 // Server-sent events on the raw response. What the wire carries:
 //
 // - an event of the log: `id: <run>:<seq>`, or `<session>:<incarnation>:<seq>`, `event: <type>`, `data: <the event as one line of JSON>`. They leave in order of seq, so the
 //   last id that a client has seen is where it goes on;
+// - an event of the feed: the same with its cursor as the id; an id alone moves the place of a filtered reader;
 // - control frames, all without an id: `end` (the run has ended: do not come back), `error` (a problem; come back), `shutdown` (come back
 //   at once, to another process);
 // - comments every 15 s, so that proxies and clients see a living connection.
@@ -50,6 +51,16 @@ export function parseSessionFrameId(id: string, sessionId: string): { incarnatio
   return frame !== '' && (frame === encodeURIComponent(sessionId) || frame === sessionId)
     ? { incarnation, sequence: Number(sequence) }
     : undefined;
+}
+
+/** The id of an event of the feed is its cursor. */
+export function feedEventFrame(event: FeedEvent): string {
+  return `id: ${event.cursor}\n${controlFrame(event.type, event)}`;
+}
+
+/** Moves the client's place, and tells it nothing. */
+export function placeFrame(cursor: string): string {
+  return `id: ${cursor}\n\n`;
 }
 
 export function controlFrame(name: string, data: unknown): string {

@@ -1,12 +1,14 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import {
   ERASURE_SESSIONS_DEFAULT,
+  OUTBOX_PRUNE_PASS_ROWS,
   REBUILD_SESSIONS_DEFAULT,
   RETENTION_KINDS,
   RETENTION_ROWS_DEFAULT,
   type RetentionKind,
 } from '@runplane/contracts';
 import type { Db, Stream } from '@runplane/database';
+import { getFeedStatus, pruneOutboxOnce, type PruneOutbox } from '@runplane/outbox';
 import {
   expireReservationsOnce,
   failExhaustedSubmissionsOnce,
@@ -56,11 +58,14 @@ export interface LoopsOf {
   /** Without one this process deletes no expired storage of sessions. */
   readonly collector?: StorageCollector | undefined;
   /** `off`: this process removes nothing by age. */
-  readonly retention?: { readonly archive: ArchiveSink | undefined } | 'off' | undefined;
+  readonly retention?: { readonly archive: ArchiveSink | undefined; readonly outbox?: OutboxAges | undefined } | 'off' | undefined;
   /** This start of this process; another start is another owner, whatever the host is called. */
   readonly owner: string;
   readonly onError: (error: unknown, loop: string) => void;
 }
+
+/** How long events stay in the outbox, and for how long a silent consumer is waited for. */
+export type OutboxAges = Pick<PruneOutbox, 'keepMs' | 'silentMs'>;
 
 const DISPATCH_BATCH = 10;
 const SETTLE_BATCH = 100;
@@ -98,6 +103,8 @@ export function startLoops({ db, credentials, launcher, collector, retention = '
     eraser(db, onError),
     ...(retention === 'off' ? [] : RETENTION_KINDS.map((kind) => pruner(db, kind, retention.archive, onError))),
     ...(retention === 'off' ? [] : [every('pruneChannels', 60_000, () => pruneChannelsOnce(db))]),
+    ...(retention === 'off' ? [] : [outboxPruner(db, retention.outbox, onError)]),
+    feedWatcher(db, retention === 'off' ? undefined : retention.outbox?.silentMs, onError),
     rebuilder(db, owner, onError),
     every('flushLastUsed', 10_000, () => credentials.flushLastUsedOnce()),
     every('pruneRunTokens', 60_000, () => pruneRunTokensOnce(db)),
@@ -156,15 +163,59 @@ function rebuilder(db: Db, owner: string, onError: LoopsOf['onError']): Loop {
     },
     onError,
   });
+  return withFindings(loop, () => found);
+}
+
+function withFindings(loop: Loop, found: () => Readonly<Record<string, number>>): Loop {
   return {
     name: loop.name,
     intervalMs: loop.intervalMs,
     get stats() {
       return loop.stats;
     },
-    found: () => found,
+    found,
     stop: () => loop.stop(),
   };
+}
+
+/** Removes events that are old and that no registered reader needs. */
+function outboxPruner(db: Db, ages: OutboxAges | undefined, onError: LoopsOf['onError']): Loop {
+  return runEvery({
+    name: 'pruneOutbox',
+    intervalMs: 60_000,
+    fullPass: OUTBOX_PRUNE_PASS_ROWS,
+    pass: (signal, beat) => pruneOutboxOnce(db, { ...ages, signal, onAlive: beat }),
+    onError,
+  });
+}
+
+/** Looks how the feed is doing, for the metrics; it changes nothing. */
+function feedWatcher(db: Db, silentMs: number | undefined, onError: LoopsOf['onError']): Loop {
+  let found: Readonly<Record<string, number>> = {};
+  const loop = runEvery({
+    name: 'watchFeed',
+    intervalMs: 10_000,
+    pass: async () => {
+      const { held, heldBackMs, rebaseNeeded, rows, bytes, consumers } = await getFeedStatus(db, { tenantId: undefined, silentMs });
+      const worst = (of: (consumer: (typeof consumers)[number]) => number): number => Math.max(0, ...consumers.map(of));
+      found = {
+        heldEvents: held.events,
+        heldSeconds: held.oldestMs / 1000,
+        oldestWriterSeconds: heldBackMs / 1000,
+        rebaseNeeded: Number(rebaseNeeded),
+        outboxRows: rows ?? 0,
+        outboxBytes: bytes ?? 0,
+        consumers: consumers.length,
+        consumerLagEvents: worst(({ lag }) => lag.events),
+        consumerLagSeconds: worst(({ lag }) => lag.ms / 1000),
+        consumersExpired: consumers.filter(({ isExpired }) => isExpired).length,
+        consumersSilent: consumers.filter(({ isExpired, holdsFloor }) => !isExpired && !holdsFloor).length,
+      };
+      return { changed: 0 };
+    },
+    onError,
+  });
+  return withFindings(loop, () => found);
 }
 
 /** Woken by the hub when a run has ended; the interval finds what a lost hint would have told. */
