@@ -71,9 +71,10 @@ export async function makeWorld(api: TestApi): Promise<World> {
   const { requestId } = (input.body as RequestedInput).request;
   const lease = await acquireSessionLease(api.db, { tenantId: TENANT, sessionId, owner: runnerId });
   await api.call('POST', `/v1/sessions/${sessionId}/submissions`, { headers: { 'idempotency-key': 'op-1' }, body: { kind: 'turn' } });
-  const consumer = await api.call('PUT', '/v1/feed/consumers/samples', { body: {} });
-  if (consumer.status > 201) throw new Error(`no consumer: ${consumer.text}`);
-  const reading = { name: 'samples', feedCursor: (consumer.body as RegisteredFeedConsumer).consumer.cursor };
+  await api.db.pool.query('DELETE FROM runplane.feed_consumers'); // of worlds before: a tenant may have a hundred
+  const consumer = await api.call('PUT', `/v1/feed/consumers/consumer-${worlds}`, { body: {} });
+  if (consumer.status !== 201) throw new Error(`no consumer: ${consumer.text}`);
+  const reading = { name: `consumer-${worlds}`, feedCursor: (consumer.body as RegisteredFeedConsumer).consumer.cursor };
   const asked = { approvalId, requestId, leaseEpoch: lease.epoch };
   return {
     ...queued,

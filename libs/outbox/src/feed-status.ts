@@ -17,18 +17,20 @@ export interface GetFeedStatus {
   /** A tenant sees its own events and consumers; undefined is the operator, who sees all, and who holds the feed back. */
   readonly tenantId: string | undefined;
   readonly silentMs?: number | undefined;
+  /** Of an operator: also the consumers of tenants, by their names. Off where a credential asks that opens nothing of a tenant. */
+  readonly withTenants?: boolean | undefined;
 }
 
 /**
  * How the feed is doing: what readers cannot see yet and because of whom, and how far behind registered consumers are. A few statements that read
  * bounded parts of the outbox, whatever its size; no lock.
  */
-export async function getFeedStatus(at: At, { tenantId, silentMs = CONSUMER_SILENT_MS_DEFAULT }: GetFeedStatus): Promise<FeedStatus> {
+export async function getFeedStatus(at: At, { tenantId, silentMs = CONSUMER_SILENT_MS_DEFAULT, withTenants = tenantId === undefined }: GetFeedStatus): Promise<FeedStatus> {
   const on = executorOf(at);
   const store = await readStorePlaces(on);
   const held = await countHeldEvents(on, { tenantId, rowsMax: FEED_LAG_ROWS_MAX });
   const holdup = await findHoldup(on);
-  const { consumers } = await listFeedConsumers(at, { tenantId, all: tenantId === undefined, silentMs });
+  const { consumers } = await listFeedConsumers(at, { tenantId, all: withTenants, silentMs });
   const { headTx, headPosition, storeId } = store;
   const floor = floorOf(store);
   const head = headTx === null || headPosition === null ? floor : { tx: headTx, position: headPosition };
@@ -38,7 +40,7 @@ export async function getFeedStatus(at: At, { tenantId, silentMs = CONSUMER_SILE
     held: { events: held.events, isExact: held.scanned < FEED_LAG_ROWS_MAX, oldestMs: held.oldestMs ?? 0 },
     heldBackMs: holdup?.forMs ?? 0,
     rebaseNeeded: await isRebaseNeeded(on),
-    ...(tenantId === undefined ? await ofOperator(on, { held, holdup, silentMs }) : OF_TENANT),
+    ...(tenantId === undefined ? await ofOperator(on, { held, holdup, silentMs, withTenants }) : OF_TENANT),
     consumers,
   };
 }
