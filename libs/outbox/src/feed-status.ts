@@ -25,7 +25,10 @@ export interface GetFeedStatus {
  * How the feed is doing: what readers cannot see yet and because of whom, and how far behind registered consumers are. A few statements that read
  * bounded parts of the outbox, whatever its size; no lock.
  */
-export async function getFeedStatus(at: At, { tenantId, silentMs = CONSUMER_SILENT_MS_DEFAULT, withTenants = tenantId === undefined }: GetFeedStatus): Promise<FeedStatus> {
+export async function getFeedStatus(
+  at: At,
+  { tenantId, silentMs = CONSUMER_SILENT_MS_DEFAULT, withTenants = tenantId === undefined }: GetFeedStatus,
+): Promise<FeedStatus> {
   const on = executorOf(at);
   const store = await readStorePlaces(on);
   const held = await countHeldEvents(on, { tenantId, rowsMax: FEED_LAG_ROWS_MAX });
@@ -47,15 +50,24 @@ export async function getFeedStatus(at: At, { tenantId, silentMs = CONSUMER_SILE
 
 const OF_TENANT = { heldBackBy: null, rows: null, bytes: null, floorHeldBy: null } as const;
 
-async function ofOperator(
-  on: SqlExecutor,
-  { held, holdup, silentMs }: { held: HeldEvents; holdup: HoldupRow | undefined; silentMs: number },
-) {
+interface OperatorFacts {
+  readonly held: HeldEvents;
+  readonly holdup: HoldupRow | undefined;
+  readonly silentMs: number;
+  readonly withTenants: boolean;
+}
+
+async function ofOperator(on: SqlExecutor, { held, holdup, silentMs, withTenants }: OperatorFacts) {
   const { rows, bytes } = await readOutboxSize(on);
-  const [lowest] = (await listFloorCandidates(on, { keepMs: OUTBOX_KEEP_DAYS_DEFAULT * 86_400_000, silentMs })).filter(
-    ({ heldBy }) => heldBy !== 'age',
-  );
-  return { heldBackBy: toHoldup(holdup, held), rows, bytes, floorHeldBy: lowest?.heldBy ?? null };
+  const candidates = await listFloorCandidates(on, { keepMs: OUTBOX_KEEP_DAYS_DEFAULT * 86_400_000, silentMs });
+  const [lowest] = candidates.filter(({ heldBy }) => heldBy !== 'age');
+  const isTenants = lowest?.heldBy.includes('/') === true;
+  return {
+    heldBackBy: toHoldup(holdup, held),
+    rows,
+    bytes,
+    floorHeldBy: isTenants && !withTenants ? 'a consumer of a tenant' : (lowest?.heldBy ?? null),
+  };
 }
 
 /** Statements of other programs may hold anything: what stands between quotes is left out, secrets by their look as well. */

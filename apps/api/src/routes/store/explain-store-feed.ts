@@ -13,6 +13,6 @@ export const explainStoreFeedRoute: Route = (app, { db }) => {
       tags: ['store'],
       response: { 200: FeedExplanation },
     },
-    handler: () => explainFeed(db, { tenantId: undefined }),
+    handler: () => explainFeed(db, { tenantId: undefined, withTenants: false }),
   });
 };

@@ -13,6 +13,6 @@ export const getStoreFeedStatusRoute: Route = (app, { db }) => {
       tags: ['store'],
       response: { 200: FeedStatus },
     },
-    handler: () => getFeedStatus(db, { tenantId: undefined }),
+    handler: () => getFeedStatus(db, { tenantId: undefined, withTenants: false }),
   });
 };
