@@ -57,6 +57,20 @@ export async function writeOutboxFloor(tx: Tx, { tx: txNumber, position }: FeedP
   );
 }
 
+/**
+ * Brings shards of enabled sinks that stand below the floor up to it: they have got everything up to there, or the floor would be lower. So a sink that
+ * is disabled now, and enabled again before the floor moves, is known to have missed nothing. Shards that a relay is about to settle wait for the next pass.
+ */
+export async function liftShardsToFloor(on: SqlExecutor): Promise<void> {
+  await on.query(
+    sql`WITH low AS MATERIALIZED (
+          SELECT s.sink, s.shard, f.tx, f.position FROM runplane.outbox_shards s JOIN runplane.outbox_sinks k ON k.name = s.sink CROSS JOIN runplane.outbox_floor f
+          WHERE k.enabled AND (s.tx, s.position) < (f.tx, f.position) ORDER BY s.sink COLLATE "C", s.shard FOR NO KEY UPDATE OF s SKIP LOCKED
+        )
+        UPDATE runplane.outbox_shards s SET tx = low.tx, position = low.position FROM low WHERE s.sink = low.sink AND s.shard = low.shard`,
+  );
+}
+
 /** Remembers where the head is now, unless that was done lately or it has not moved. It is the last event below the horizon: whoever reads sees it. */
 export async function markOutboxHead(on: SqlExecutor, { everyMs }: { everyMs: number }): Promise<void> {
   await on.query(

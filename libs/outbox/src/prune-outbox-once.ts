@@ -5,6 +5,7 @@ import { encodeFeedCursor, floorOf, isBefore } from './feed-cursor';
 import {
   countPrunable,
   deletePrunedBatch,
+  liftShardsToFloor,
   listFloorCandidates,
   lockOutboxFloor,
   markOutboxHead,
@@ -78,6 +79,7 @@ function liftFloor(db: Db, rules: FloorRules): Promise<string | null> {
     const floor = await lockOutboxFloor(tx);
     const lowest = lowestOf(await listFloorCandidates(tx, rules));
     if (lowest !== undefined && isBefore(floor, lowest)) await writeOutboxFloor(tx, lowest);
+    await liftShardsToFloor(tx);
     return lowest?.heldBy ?? null;
   });
 }

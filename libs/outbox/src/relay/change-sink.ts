@@ -1,4 +1,5 @@
 import {
+  CursorExpired,
   EnableSink,
   parseInput,
   Republish,
@@ -8,7 +9,8 @@ import {
   type Republishing,
 } from '@runplane/contracts';
 import { readStore, type Tx } from '@runplane/database';
-import { encodeFeedCursor } from '../feed-cursor';
+import { encodeFeedCursor, isBefore } from '../feed-cursor';
+import { holdOutboxFloor } from '../outbox-floor.sql';
 import { ALL_SHARDS, lockShards, restartShards, writeEnabled, writeReplay } from './operate.sql';
 import { startOf } from './register-sinks';
 import { requireSink } from './require-sink';
@@ -18,7 +20,7 @@ import { requireSink } from './require-sink';
  * out; a key that is blocked waits as ever. Consumers that drop by sequence see nothing of it.
  *
  * Input     from: a cursor, or `oldest`; to: a cursor, or `now`.
- * Locks     outbox shards, by number.   Writes: outbox_shards.
+ * Locks     floor (FOR SHARE) → outbox shards, by number.   Writes: outbox_shards.
  * Errors    SinkNotFound, SinkDisabled, RepublishRunning, InvalidCursor, CursorExpired (another store, or below the retention floor).
  */
 export async function republish(tx: Tx, { sink, ...input }: { sink: string } & Republish): Promise<Republishing> {
@@ -51,14 +53,22 @@ export async function disableSink(tx: Tx, { sink }: { sink: string }): Promise<C
 /**
  * Lets relays serve the sink again: where it was, or from `start`.
  *
- * Locks     outbox shards, by number.
+ * Locks     floor (FOR SHARE) → outbox shards, by number.
  * Errors    SinkNotFound, InvalidCursor, CursorExpired (what it had not got has been removed meanwhile: give a start).   Repeat: safe without a start.
  */
 export async function enableSink(tx: Tx, { sink, ...input }: { sink: string } & EnableSink): Promise<ChangedSink> {
   const { start } = parseInput(EnableSink, input);
   const { enabled } = await requireSink(tx, sink);
+  const floor = await holdOutboxFloor(tx);
   const place = start === undefined ? undefined : await startOf(tx, start);
-  await lockShards(tx, sink, ALL_SHARDS);
+  const shards = await lockShards(tx, sink, ALL_SHARDS);
+  if (!enabled && place === undefined && shards.some((shard) => isBefore(shard, floor))) {
+    const { storeId } = await readStore(tx);
+    throw new CursorExpired(`Events that ${sink} had not got may have been removed while it was disabled: enable it with a start.`, {
+      oldestCursor: encodeFeedCursor(storeId, floor),
+      reason: 'below-retention',
+    });
+  }
   if (place !== undefined) await restartShards(tx, sink, place);
   if (!enabled || place !== undefined) await writeEnabled(tx, sink, true);
   tx.changed(`relay:${sink}`);

@@ -1,8 +1,9 @@
 import { parseInput, SinkName } from '@runplane/contracts';
-import { inTransaction, readStore, type Db, type Tx } from '@runplane/database';
-import { assertOfThisStore, decodeFeedCursor, FEED_START } from '../feed-cursor';
+import { inTransaction, type Db, type Tx } from '@runplane/database';
+import { placeToStartAt } from '../feed-consumer-input';
 import type { FeedPlace } from '../feed.sql';
-import { insertSink, readHead } from './sink.sql';
+import { holdOutboxFloor } from '../outbox-floor.sql';
+import { insertSink } from './sink.sql';
 import type { Sink } from './sink';
 
 /**
@@ -18,13 +19,8 @@ async function registerSink(tx: Tx, { name, kind, start }: Pick<Sink, 'name' | '
   await insertSink(tx, { name: parseInput(SinkName, name), kind, start: await startOf(tx, start) });
 }
 
-/** The place behind which a reader begins. */
+/** The place behind which a sink begins: at or above the floor of retention, which stays where it is until this transaction ends. */
 export async function startOf(tx: Tx, start: string): Promise<FeedPlace> {
-  const head = await readHead(tx);
-  if (start === 'oldest') return FEED_START;
-  if (start === 'now') return head.place;
-  const cursor = decodeFeedCursor(start);
-  const { storeId } = await readStore(tx);
-  assertOfThisStore(cursor, { storeId, horizon: head.horizon });
-  return cursor;
+  await holdOutboxFloor(tx);
+  return placeToStartAt(tx, start === 'oldest' ? 'start' : start);
 }
