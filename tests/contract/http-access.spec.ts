@@ -69,7 +69,9 @@ describe('access', () => {
     }
   });
 
-  test.each(routes)('%s shows and changes nothing of another tenant', async (route) => {
+  // A stream of one's own tenant has no end; http-feed.spec.ts looks at what it sends.
+  const answering = routes.filter((route) => sampleOf(route).answersAtOnce !== false || sampleOf(route).foreign !== 'own');
+  test.each(answering)('%s shows and changes nothing of another tenant', async (route) => {
     const own = await makeWorld(api); // the other tenant may get a run of the same id
     const key = await api.makeKey([...SCOPES], OTHER_TENANT);
     const before = await rowsOfTenant(api.db, TENANT);
