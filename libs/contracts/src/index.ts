@@ -37,3 +37,4 @@ export * from './submissions';
 export * from './tenant-settings';
 export * from './text';
 export * from './wire-json';
+export * from './webhook-resources';

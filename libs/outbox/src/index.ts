@@ -28,3 +28,4 @@ export { getFeedConsumer, listFeedConsumers } from './read-feed-consumers';
 export { registerFeedConsumer } from './register-feed-consumer';
 export * from './relay';
 export { rewindFeedConsumer } from './rewind-feed-consumer';
+export { listWebhookDeliveries, pruneWebhookDeliveriesOnce, webhookDeliveryLog, type ListWebhookDeliveries } from './webhook/delivery-log';
