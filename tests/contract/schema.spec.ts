@@ -195,7 +195,7 @@ test('every table of a tenant has the tenant first in its key, and every claimed
       WHERE c.relnamespace = 'runplane'::regnamespace AND c.relkind = 'r' AND EXISTS (SELECT FROM pg_attribute t WHERE t.attrelid = c.oid AND t.attname = 'tenant_id')`,
   );
   const others = keys.filter(({ first }) => first !== 'tenant_id').map(({ table }) => table);
-  expect(others.sort()).toEqual(['api_keys', 'outbox_events', 'queue_turns', 'reservations']); // found by hash; ordered by the feed; shared by all tenants
+  expect(others.sort()).toEqual(['api_keys', 'outbox_events', 'queue_turns', 'reservations', 'webhook_deliveries']); // found by hash; ordered by the feed; shared by all tenants; listed by sink
 
   const claimed = await rowsOf<{ name: string }>(
     `SELECT attname AS name FROM pg_attribute WHERE attrelid = 'runplane.dispatch_intents'::regclass AND attname IN ('owner', 'epoch', 'expires_at', 'attempts', 'ready_at', 'last_error')`,
