@@ -9,7 +9,7 @@ import { JsonRecord } from './wire-json';
 
 const time = z.iso.datetime();
 const sequence = z.int().min(0);
-const cursor = z.string().nullable().meta({ description: 'Of the next page; null at the end' });
+const cursor = z.string().nullable().meta({ description: 'Of the next page; null at the end. A page of large rows is short' });
 
 const InboxEntry = z.object({ inputId: z.string(), wakeup: z.boolean() });
 

@@ -168,6 +168,19 @@ test('a writer whose lease is taken stops, and says so', async () => {
   await writer.close();
 });
 
+test('a writer that is told of its loss by code that throws is lost all the same, and the error goes where errors go', async () => {
+  const errors = jest.spyOn(t.db.options, 'onError').mockImplementation(() => undefined);
+  const onLost = () => {
+    throw new Error('oops');
+  };
+  const writer = await aWriter('w3e', { onLost });
+  await revokeSessionLease(t.db, key('w3e'));
+  await expect(writer.append([said('a')])).rejects.toMatchObject({ code: 'session_lease_lost' });
+  expect(errors.mock.calls.map(([{ message }]) => message)).toEqual(['oops']);
+  errors.mockRestore();
+  await writer.close();
+});
+
 test('a writer whose lease is taken by another stops, also where nothing was appended since', async () => {
   const writer = await aWriter('w7');
   await writer.append([said('a')]);

@@ -279,7 +279,15 @@ class Writer implements SessionWriter {
     if (this.signal.aborted) return error;
     this.#stopTimers();
     this.#lost.abort(error);
-    this.#held.onLost?.(error);
+    try {
+      this.#held.onLost?.(error);
+    } catch (thrown) {
+      // Out of a timer it would end the process, and out of an append stand for the loss.
+      this.#db.options.onError(
+        thrown instanceof Error ? thrown : new Error(String(thrown)),
+        `onLost of the writer of session ${this.sessionId}`,
+      );
+    }
     return error;
   }
 
