@@ -1,5 +1,5 @@
 import { OutcomeUnknown } from '@runplane/contracts';
-import { ensureTenant, sql } from '@runplane/database';
+import { ensureTenant, inTransaction, sql, type At } from '@runplane/database';
 import { eventually, openClient, useDatabase, waitUntilBlocked } from '@runplane/database/testing';
 import { appendSessionEvents } from './append-session-events';
 import { acquireSessionLease, revokeSessionLease } from './session-lease';
@@ -18,7 +18,7 @@ const aWriter = async (id: string, options = {}) => {
   return openSessionWriter(t.db, { ...key(id), ...options });
 };
 const said = (text: string) => ({ type: 'custom/said', data: { content: text } });
-const noise = (id: string) => appendSessionEvents(t.db, { ...key(id), events: [{ type: 'metrics/n', data: {} }] });
+const noise = (id: string, at: At = t.db) => appendSessionEvents(at, { ...key(id), events: [{ type: 'metrics/n', data: {} }] });
 
 /** The writer's clock and timers in the test's hand: no stall of the machine ends a lease. PostgreSQL has its own clock. */
 const takeTheClock = () =>
@@ -119,7 +119,7 @@ test('a writer that loses every race takes the head first', async () => {
   const query = jest.spyOn(on, 'query').mockImplementation(async (statement) => {
     if (!isNoisy && statement.text.includes('INSERT INTO runplane.session_events')) {
       isNoisy = true;
-      await noise('w11');
+      await inTransaction(t.db, (tx) => noise('w11', tx)); // not behind the statement that it disturbs
       isNoisy = false;
     }
     return real(statement);

@@ -117,6 +117,13 @@ export const sessionLogGuards = [
     test: sessionWriter('a writer that cannot renew stops at its own deadline'),
   },
   {
+    name: 'code that is told of a loss cannot stand in its way',
+    file: `${SESSIONS}/session-writer.ts`,
+    text: '} catch (thrown) {',
+    replacement: '} catch (thrown) { throw thrown;',
+    test: sessionWriter('told of its loss by code that throws'),
+  },
+  {
     name: 'a load notices a hole',
     file: `${SESSIONS}/read-session-events.ts`,
     text: 'if (row.sequence !== next) throw brokenLog(key, next, row.sequence);',
