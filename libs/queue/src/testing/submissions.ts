@@ -27,7 +27,7 @@ export async function aSubmission(
 
 export async function aClaimedSubmission(
   db: Db,
-  over: Partial<AcceptSubmission> = {},
+  over: Partial<AcceptSubmission & SubmissionKey> = {},
   claim: { leaseMs?: number } = {},
 ): Promise<ClaimedSubmission> {
   const kind = over.kind ?? aKind();
