@@ -5,8 +5,10 @@ import { openClient, useDatabase } from '@runplane/database/testing';
 import { readFeed } from '@runplane/outbox';
 import {
   claimQueueTasks,
+  claimSubmissions,
   expireReservationsOnce,
   explainQueueTask,
+  failExhaustedSubmissionsOnce,
   getQueueCommander,
   getQueueTask,
   listQueueTaskChanges,
@@ -14,9 +16,12 @@ import {
   pruneQueueTasksOnce,
   readyDueTasksOnce,
   renewQueueTasks,
+  renewSubmissions,
   settleAttemptsOnce,
   settleQueueTasks,
+  settleSubmissions,
   sweepQueueLeasesOnce,
+  type ClaimSubmissionsInput,
   type ClaimTasksInput,
   type ListQueueTasks,
 } from '@runplane/queue';
@@ -49,6 +54,7 @@ import {
   acquireSessionLease,
   appendSessionEvents,
   createSessions,
+  endSubmission,
   leaseExpiredStorage,
   listSharedStorage,
   listGcExpiredSessions,
@@ -99,6 +105,8 @@ const BIG_TABLES = [
   'session_events',
   'queue_tasks',
   'queue_attempts',
+  'submissions',
+  'submission_heads',
 ];
 
 interface PlanNode {
@@ -266,6 +274,50 @@ const QUEUE_TASKS: Record<string, Hot> = {
     call: (db) => getQueueCommander(db, { tenantId, readerId: 'eve' }),
     statement: /candidates AS MATERIALIZED/,
     pagesMax: 12_000, // bounded by the scan of changes and of the heads of each state, a thousand rows each, with their marks
+  },
+};
+
+/** Submissions: a session each with due, claimed, put off and exhausted ones, and one session with a long queue. */
+const submissionClaim = (over: Partial<ClaimSubmissionsInput>, index: string, more: Partial<Hot> = {}): Hot => ({
+  call: (db) => claimSubmissions(db, { tenantId, owner: 'w', limit: 10, ...over } as ClaimSubmissionsInput),
+  statement: /taken AS/,
+  index,
+  pagesMax: 600, // 10 heads with five indexes each, and their texts
+  ...more,
+});
+const heldSubmissions = [15, 25, 35, 45].map((i) => ({ sessionId: `s${i}`, operationId: 'o', epoch: 2 }));
+let endedOfLong = 0;
+const SUBMISSIONS: Record<string, Hot> = {
+  'claim submissions of a tenant': submissionClaim({}, 'submission_heads_of_tenant'),
+  'claim one submission of a tenant': submissionClaim({ limit: 1 }, 'submission_heads_of_tenant', { pagesMax: 100 }),
+  'claim submissions of a kind': submissionClaim({ kind: 'k1' }, 'submission_heads_of_tenant_kind'),
+  'claim submissions of a kind that nobody knows': submissionClaim({ kind: 'none' }, 'submission_heads_of_tenant_kind', { pagesMax: 30 }),
+  'claim submissions of a tenant that nobody knows': submissionClaim({ tenantId: 'nobody' }, 'submission_heads_of_tenant', {
+    pagesMax: 30,
+  }),
+  'claim submissions of a kind over all tenants': submissionClaim({ tenantId: undefined, kind: 'k1' }, 'submission_heads_of_kind'),
+  'claim submissions where the lease is free': submissionClaim({ leaseOwner: 'w' }, 'submission_heads_of_tenant', { pagesMax: 8_000 }), // 200 are put off
+  'renew claims of submissions': {
+    call: (db) => renewSubmissions(db, { tenantId, claims: heldSubmissions }),
+    statement: /renewed AS/,
+    index: 'submission_heads_pkey',
+  },
+  'give claims of submissions back': {
+    call: (db) =>
+      settleSubmissions(db, { tenantId, settlements: heldSubmissions.map((claim) => ({ ...claim, outcome: 'released' as const })) }),
+    statement: /released AS/,
+    index: 'submission_heads_pkey',
+  },
+  'find submissions that were tried too often': {
+    call: (db) => failExhaustedSubmissionsOnce(db, { limit: 1 }),
+    statement: /attempts >= 10 AND/,
+    index: 'submission_heads_exhausted',
+  },
+  'end a submission of a session with a long queue': {
+    call: (db) => endSubmission(db, { ...logKey, operationId: `o${(endedOfLong += 1)}`, end: { state: 'completed' } }),
+    statement: /submission_moved AS/,
+    index: 'submissions_unfinished',
+    needsRows: true,
   },
 };
 
@@ -444,6 +496,7 @@ const HOT: Record<string, Hot> = {
   },
   ...sessionStatements(),
   ...retentionStatements(),
+  ...SUBMISSIONS,
 };
 
 /** What each pass of retention looks for. */
@@ -717,6 +770,17 @@ async function fill(): Promise<void> {
   await run(
     `INSERT INTO runplane.queue_task_read_cursors (tenant_id, task_id, reader_id, task_version) SELECT $1, 'q' || i, 'eve', 1 FROM generate_series(1, $2::int) i`,
   );
+  await run(`INSERT INTO runplane.submissions (tenant_id, session_id, operation_id, submission_id, kind, payload, source, content_hash, hash_version, accepted_sequence, place)
+    SELECT $1, 's' || i, 'o', 'u', 'k' || i % 2, '{"n":1}'::json, '{}'::json, 'h', 1, 0, 0 FROM generate_series(1, $2::int) i
+    UNION ALL SELECT $1, 'log', 'o' || i, 'u' || i, 'k1', '{"n":1}'::json, '{}'::json, 'h', 1, 1000 + i, 1000 + i FROM generate_series(1, $2::int) i`);
+  await run(`INSERT INTO runplane.submission_heads (tenant_id, session_id, operation_id, kind, place, state, owner, epoch, expires_at, attempts, ready_at)
+    SELECT $1, 's' || i, 'o', 'k' || i % 2, 0, s.state::runplane.submission_head_state, CASE s.state WHEN 'claimed' THEN 'x' END, CASE s.state WHEN 'claimed' THEN 2 ELSE 1 END,
+      CASE s.state WHEN 'claimed' THEN now() + (i + 3600) * interval '1 s' END, CASE WHEN i % 10 > 7 THEN 10 ELSE 1 END,
+      CASE WHEN i % 10 < 5 OR i % 20 = 9 THEN now() - i * interval '1 s' ELSE now() + (i + 3600) * interval '1 s' END
+    FROM generate_series(1, $2::int) i, LATERAL (SELECT CASE i % 10 WHEN 5 THEN 'claimed' ELSE 'waiting' END AS state) s
+    UNION ALL SELECT $1, 'log', 'o1', 'k1', 1001, 'waiting', NULL, 1, NULL, 0, now() - interval '1 day'`);
+  await run(`UPDATE runplane.session_heads SET lease_owner = 'somebody', lease_epoch = 1, lease_expires_at = now() + interval '1 hour'
+    WHERE tenant_id = $1 AND session_id IN (SELECT 's' || i FROM generate_series($2::int - 500, $2::int) i)`);
   await t.db.pool.query('VACUUM ANALYZE');
   for (const over of TASK_LISTS) {
     const { cursor } = await listQueueTasks(t.db, { tenantId, ...over, limit: 200 });

@@ -16,6 +16,7 @@ import { sessionViewsGuards } from './areas/session-views.mjs';
 import { sessionsGuards } from './areas/sessions.mjs';
 import { sharedStatementsGuards } from './areas/shared-statements.mjs';
 import { statesGuards } from './areas/states.mjs';
+import { submissionClaimGuards } from './areas/submission-claims.mjs';
 import { submissionGuards } from './areas/submissions.mjs';
 
 /** The guards of each file in areas/. */
@@ -35,6 +36,7 @@ const AREAS = {
   sessions: sessionsGuards,
   'shared-statements': sharedStatementsGuards,
   states: statesGuards,
+  'submission-claims': submissionClaimGuards,
   submissions: submissionGuards,
 };
 

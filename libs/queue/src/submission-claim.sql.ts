@@ -79,7 +79,7 @@ function lockFree({ scope, limit }: SubmissionClaim, leaseOwner: string): Sql {
   const { where, order } = inScope(scope);
   const locked = (free: boolean): Sql => sql`(SELECT * FROM looked WHERE free = ${free}::bool ORDER BY n) p CROSS JOIN LATERAL (
       SELECT ${KEY}, h.ready_at FROM runplane.submission_heads h
-      WHERE h.tenant_id = p.tenant_id AND h.session_id = p.session_id AND ${isStillDue} FOR NO KEY UPDATE SKIP LOCKED
+      WHERE h.tenant_id = p.tenant_id AND h.session_id = p.session_id AND ${where} AND ${isStillDue} FOR NO KEY UPDATE SKIP LOCKED
     ) h`;
   return sql`looked AS MATERIALIZED (
     SELECT h.tenant_id, h.session_id, h.n,
@@ -87,7 +87,9 @@ function lockFree({ scope, limit }: SubmissionClaim, leaseOwner: string): Sql {
     FROM (
       SELECT h.tenant_id, h.session_id, row_number() OVER (ORDER BY ${order}) AS n FROM runplane.submission_heads h
       WHERE ${where} AND ${isDue} ORDER BY ${order} LIMIT ${bound(SUBMISSION_LOOK_HEADS_MAX)}
-    ) h LEFT JOIN runplane.session_heads x ON x.tenant_id = h.tenant_id AND x.session_id = h.session_id
+    ) h LEFT JOIN LATERAL (
+      SELECT x.lease_owner, x.lease_expires_at FROM runplane.session_heads x WHERE x.tenant_id = h.tenant_id AND x.session_id = h.session_id OFFSET 0 -- each by its key
+    ) x ON true
   ), passed_over AS (
     UPDATE runplane.submission_heads t SET ready_at = runplane.app_now() + ${SUBMISSION_PASSED_OVER_MS}::int * interval '1 millisecond'
     FROM (SELECT h.tenant_id, h.session_id FROM ${locked(false)}) b WHERE t.tenant_id = b.tenant_id AND t.session_id = b.session_id
