@@ -187,6 +187,7 @@ export const ROUTE_SAMPLES: Readonly<Record<string, RouteSample>> = {
   'GET /v1/sessions/:sessionId/submission-counts': { foreign: 404 },
   'GET /v1/sessions/:sessionId/submissions/:operationId': { foreign: 404 },
   'GET /v1/sessions/:sessionId/submissions/:operationId/receipt': { foreign: 404 },
+  'GET /v1/sessions/:sessionId/submissions/:operationId/why': { foreign: 404 },
   'POST /v1/sessions/:sessionId/submissions/:operationId/end': { body: () => ({ state: 'completed' }), foreign: 404 },
   'POST /v1/sessions/:sessionId/submissions/:operationId/renew': { body: () => ({ epoch: 1 }), foreign: 404 },
   'POST /v1/sessions/:sessionId/submissions/:operationId/release': { body: () => ({ epoch: 1, error: 'no' }), foreign: 404 },

@@ -19,6 +19,7 @@ import {
   type SettleSubmissions,
   Submission,
   SubmissionCounts,
+  SubmissionExplanation,
   SubmissionList,
   SubmissionReceipt,
   type SubmissionVerdict,
@@ -73,6 +74,9 @@ export function submissionCalls(transport: Transport) {
 
     getSubmissionReceipt: (sessionId: string, operationId: string, o?: CallOptions): Promise<SubmissionReceipt> =>
       get(`${at(sessionId, operationId)}/receipt`, SubmissionReceipt, {}, o),
+
+    explainSubmission: (sessionId: string, operationId: string, o?: CallOptions): Promise<SubmissionExplanation> =>
+      get(`${at(sessionId, operationId)}/why`, SubmissionExplanation, {}, o),
 
     endSubmission: (sessionId: string, operationId: string, end: EndSubmission, o?: CallOptions): Promise<EndedSubmission> =>
       post(`${at(sessionId, operationId)}/end`, end, EndedSubmission, o),

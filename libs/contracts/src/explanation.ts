@@ -70,3 +70,33 @@ export const SessionExplanation = z
   })
   .meta({ id: 'SessionExplanation' });
 export type SessionExplanation = z.infer<typeof SessionExplanation>;
+
+/** Each has its sentence in libs/queue/src/submission-explanation.ts and a test that makes it. */
+export const SUBMISSION_CAUSES = [
+  'ended',
+  'can-be-requeued',
+  'behind-others',
+  'worked-on',
+  'worker-lost',
+  'tries-used-up',
+  'waits-for-turn',
+  'backs-off',
+  'waits-for-its-time',
+  'waits-for-worker',
+  'no-worker',
+] as const;
+export type SubmissionCause = (typeof SUBMISSION_CAUSES)[number];
+
+export const SubmissionExplanation = z
+  .strictObject({
+    sessionId: z.string(),
+    operationId: z.string(),
+    cause: z.enum(SUBMISSION_CAUSES),
+    isMoving: z.boolean().meta({ description: 'False where somebody or something has to be looked at' }),
+    sentence: z.string(),
+    nextChangeInMs: z.int().nullable().meta({ description: 'When the service acts by itself if nothing else happens; null: it does not' }),
+    facts: JsonRecord,
+    run: RunExplanation.nullable().meta({ description: 'Of the open turn that it waits for' }),
+  })
+  .meta({ id: 'SubmissionExplanation' });
+export type SubmissionExplanation = z.infer<typeof SubmissionExplanation>;

@@ -22,7 +22,7 @@ export async function explainQueueTask(at: At, { tenantId, taskId }: TaskKey): P
 }
 
 /** A run that retention has removed meanwhile explains nothing. */
-async function runOf(at: At, key: { tenantId: string; runId: string }): Promise<RunExplanation | null> {
+export async function runOf(at: At, key: { tenantId: string; runId: string }): Promise<RunExplanation | null> {
   try {
     return await explainRun(at, key);
   } catch (error) {

@@ -5,6 +5,7 @@ export { claimQueueTasks, waitForQueueTasks, type ClaimTasksInput } from './clai
 export { claimSubmissions, waitForSubmissions, type ClaimSubmissionsInput } from './claim-submissions';
 export { createQueueTask, createQueueTasks } from './create-queue-tasks';
 export { explainQueueTask } from './explain-queue-task';
+export { explainSubmission } from './explain-submission';
 export { failExhaustedSubmissionsOnce } from './fail-exhausted-submissions';
 export { listQueueLanes, setLaneLimit } from './lane-limits';
 export { pruneQueueTasksOnce } from './prune-queue-tasks';

@@ -118,7 +118,7 @@ const stuck = (cause: TaskCause, sentence: string, nextChangeInMs: number | null
 });
 const quoted = (text: string | null): string => `“${text ?? ''}”`;
 
-function inWords(ms: number): string {
+export function inWords(ms: number): string {
   if (ms < 1_000) return `${Math.max(Math.round(ms), 0)} ms`;
   const seconds = Math.round(ms / 1_000);
   if (seconds < 120) return `${seconds} s`;

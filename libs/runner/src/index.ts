@@ -5,3 +5,4 @@ export { WorkerStopping, WorkLost, type WorkContext, type WorkerOptions, type Wo
 export { runQueueWorker, type QueueWorkerOptions, type TaskHandler, type TaskOutcome } from './queue-worker';
 export { runRunner, type RunnerContext, type RunnerEnd, type RunnerOptions } from './run-runner';
 export { CancelRequested, RunLost, RunnerStopping, TimeOver } from './stop-reasons';
+export { runSubmissionWorker, type SubmissionHandler, type SubmissionOutcome, type SubmissionWorkerOptions } from './submission-worker';

@@ -1,11 +1,14 @@
-import type { FeedExplanation, RunExplanation, SessionExplanation } from '@runplane/contracts';
+import type { FeedExplanation, RunExplanation, SessionExplanation, SubmissionExplanation, TaskExplanation } from '@runplane/contracts';
 import { explainFeed } from '@runplane/outbox';
+import { explainQueueTask, explainSubmission } from '@runplane/queue';
 import { explainRun, explainSession } from '@runplane/runs';
 import type { Command } from 'commander';
 import { table, withDb, type Terminal } from './terminal';
 
 export function addWhyCommands(program: Command, terminal: Terminal): void {
-  const why = program.command('why').description('Why a run, a session or the feed is not moving, in one sentence, with the facts.');
+  const why = program
+    .command('why')
+    .description('Why a run, a session, a task, a submission or the feed is not moving, in one sentence, with the facts.');
   why
     .command('run <run-id>')
     .requiredOption('--tenant <id>', 'whose run')
@@ -32,9 +35,27 @@ export function addWhyCommands(program: Command, terminal: Terminal): void {
       const found = await withDb(command, (db) => explainFeed(db, { tenantId: undefined, consumer, consumerOf: tenant }));
       terminal.print(command, found, () => describe(found));
     });
+  why
+    .command('task <task-id>')
+    .requiredOption('--tenant <id>', 'whose task')
+    .addHelpText('after', '\nExample:\n  runplane why task qt_0192f0c4-… --tenant acme')
+    .action(async (taskId: string, { tenant: tenantId }: { tenant: string }, command: Command) => {
+      const found = await withDb(command, (db) => explainQueueTask(db, { tenantId, taskId }));
+      terminal.print(command, found, () => describe(found));
+    });
+  why
+    .command('submission <session-id> <operation-id>')
+    .requiredOption('--tenant <id>', 'whose session')
+    .addHelpText('after', '\nExample:\n  runplane why submission chat-7 msg-2 --tenant acme')
+    .action(async (sessionId: string, operationId: string, { tenant: tenantId }: { tenant: string }, command: Command) => {
+      const found = await withDb(command, (db) => explainSubmission(db, { tenantId, sessionId, operationId }));
+      terminal.print(command, found, () => describe(found));
+    });
 }
 
-function describe({ sentence, cause, facts, ...rest }: RunExplanation | SessionExplanation | FeedExplanation): string {
+type Explanation = RunExplanation | SessionExplanation | TaskExplanation | SubmissionExplanation | FeedExplanation;
+
+function describe({ sentence, cause, facts, ...rest }: Explanation): string {
   const ofRun = 'run' in rest && rest.run !== null ? rest.run.facts : {};
   const lines = Object.entries({ cause, ...facts, ...ofRun }).map(([name, value]) => [
     `  ${name}`,

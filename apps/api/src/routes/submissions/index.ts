@@ -3,6 +3,7 @@ import { acceptSubmissionRoute } from './accept-submission';
 import { claimSubmissionsRoute } from './claim-submissions';
 import { countSubmissionsRoute } from './count-submissions';
 import { endSubmissionRoute } from './end-submission';
+import { explainSubmissionRoute } from './explain-submission';
 import { getSubmissionReceiptRoute } from './get-submission-receipt';
 import { getSubmissionRoute } from './get-submission';
 import { listSessionSubmissionsRoute } from './list-session-submissions';
@@ -19,6 +20,7 @@ export const submissionRoutes: readonly Route[] = [
   countSubmissionsRoute,
   getSubmissionRoute,
   getSubmissionReceiptRoute,
+  explainSubmissionRoute,
   endSubmissionRoute,
   renewSubmissionRoute,
   releaseSubmissionRoute,
