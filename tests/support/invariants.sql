@@ -450,3 +450,20 @@ FROM runplane.queue_task_read_cursors c JOIN runplane.queue_tasks t ON t.tenant_
 UNION ALL
 SELECT 'FEED-1', 'queue task ' || t.id || ' has version ' || t.version || ' and no place in the list of changes'
 FROM runplane.queue_tasks t WHERE t.changed_tx <= 0
+UNION ALL
+SELECT 'RELAY-1', 'event (' || h.tx || ', ' || h.position || ') of ' || h.partition_key || ' is held for sink ' || h.sink || ' above the cursor of its shard'
+FROM runplane.outbox_held h JOIN runplane.outbox_shards s ON s.sink = h.sink AND s.shard = h.shard WHERE (h.tx, h.position) > (s.tx, s.position)
+UNION ALL
+SELECT 'RELAY-1', 'key ' || h.partition_key || ' of sink ' || h.sink || ' is not blocked and has ' || count(*) || ' held events'
+FROM runplane.outbox_held h
+WHERE NOT EXISTS (SELECT FROM runplane.outbox_blocked_keys b WHERE b.sink = h.sink AND b.shard = h.shard AND b.partition_key = h.partition_key)
+GROUP BY h.sink, h.partition_key
+UNION ALL
+SELECT 'RELAY-1', 'sink ' || k.name || ' has ' || count(s.shard) || ' shards'
+FROM runplane.outbox_sinks k LEFT JOIN runplane.outbox_shards s ON s.sink = k.name GROUP BY k.name HAVING count(s.shard) <> 32
+UNION ALL
+SELECT 'RELAY-1', 'shard ' || s.shard || ' of sink ' || s.sink || ' stands above the horizon'
+FROM runplane.outbox_shards s WHERE s.tx >= runplane.feed_horizon()
+UNION ALL
+SELECT 'OWN-1', 'shard ' || s.shard || ' of sink ' || s.sink || ' is held under epoch ' || s.epoch
+FROM runplane.outbox_shards s WHERE s.owner IS NOT NULL AND s.epoch < 1

@@ -8,6 +8,7 @@ import type {
   RunnerSlot,
   SavedRunnerJob,
 } from '@runplane/contracts';
+import { encodeFeedCursor, registerSinks } from '@runplane/outbox';
 import { acquireSessionLease } from '@runplane/sessions';
 import { randomUUID } from 'node:crypto';
 import { TENANT, type TestApi } from './test-api';
@@ -38,6 +39,8 @@ export interface World {
   /** Of a registered reader of the feed, and where it stands. */
   readonly name: string;
   readonly feedCursor: string;
+  /** Of the operator. */
+  readonly sink: string;
 }
 
 let worlds = 0;
@@ -76,6 +79,8 @@ export async function makeWorld(api: TestApi): Promise<World> {
   if (consumer.status !== 201) throw new Error(`no consumer: ${consumer.text}`);
   const reading = { name: `consumer-${worlds}`, feedCursor: (consumer.body as RegisteredFeedConsumer).consumer.cursor };
   const asked = { approvalId, requestId, leaseEpoch: lease.epoch };
+  const sink = `samples-${worlds}`;
+  await registerSinks(api.db, [{ name: sink, kind: 'memory', start: 'now' }]);
   return {
     ...queued,
     ...kept,
@@ -87,6 +92,7 @@ export async function makeWorld(api: TestApi): Promise<World> {
     commandId: command.id,
     runnerId,
     epoch,
+    sink,
   };
 }
 
@@ -316,6 +322,18 @@ export const ROUTE_SAMPLES: Readonly<Record<string, RouteSample>> = {
   'DELETE /v1/feed/consumers/:name': { foreign: 404 },
   'GET /v1/store/feed': { foreign: 'own' },
   'GET /v1/store/feed/why': { foreign: 'own' },
+  'GET /v1/relay/sinks': { foreign: 'own' },
+  'GET /v1/relay/sinks/:sink': { foreign: 'own' },
+  'GET /v1/relay/sinks/:sink/keys': { foreign: 'own' },
+  'GET /v1/relay/sinks/:sink/why': { query: { shard: '0' }, foreign: 'own' },
+  'POST /v1/relay/sinks/:sink/skip': {
+    body: () => ({ key: 'nobody/nothing', cursor: encodeFeedCursor('store', { tx: 1n, position: 1n }) }),
+    foreign: 404,
+  },
+  'POST /v1/relay/sinks/:sink/retry': { body: () => ({}), foreign: 'own' },
+  'POST /v1/relay/sinks/:sink/republish': { body: () => ({ from: 'now' }), foreign: 'own' },
+  'POST /v1/relay/sinks/:sink/enable': { body: () => ({}), foreign: 'own' },
+  'POST /v1/relay/sinks/:sink/disable': { foreign: 'own' },
   'POST /v1/admin/retention': { body: () => ({ dryRun: true, policy: { runsDays: 1 } }), foreign: 'own' },
   'GET /v1/health': { foreign: 'own' },
   'GET /v1/migrations': { foreign: 'own' },

@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { HTTP_BODY_BYTES_MAX, ShuttingDown } from '@runplane/contracts';
 import type { Db } from '@runplane/database';
-import { feedProbe } from '@runplane/outbox';
+import { feedProbe, type Relay } from '@runplane/outbox';
 import { registerRunProbes, type ArchiveSink } from '@runplane/runs';
 import Fastify, { LogController, type FastifyInstance, type FastifyReply, type RawServerDefault } from 'fastify';
 import { serializerCompiler, validatorCompiler, type ZodTypeProvider } from 'fastify-type-provider-zod';
@@ -21,6 +21,8 @@ export interface AppDeps {
   readonly db: Db;
   /** Of a process that also hosts the background loops; see startLoops. */
   readonly loops?: (() => readonly Loop[]) | undefined;
+  /** Of a process that also relays. */
+  readonly relays?: (() => readonly Relay[]) | undefined;
   readonly credentials?: Credentials | undefined;
   readonly logger: LogOptions | false;
   /** Long polls and streams that one process serves at a time. */
@@ -55,7 +57,7 @@ const PARAM_CHARS_MAX = 16 * 1024;
  * served by what this process writes), and loops are the caller's. Closing it ends streams and long polls, and leaves `db` open.
  */
 export async function buildApp(deps: AppDeps): Promise<App> {
-  const { db, loops = () => [], credentials = new Credentials(db), waitersMax = WAITERS_MAX } = deps;
+  const { db, loops = () => [], relays = () => [], credentials = new Credentials(db), waitersMax = WAITERS_MAX } = deps;
   db.hub.addProbe(feedProbe);
   registerRunProbes(db);
 
@@ -81,7 +83,7 @@ export async function buildApp(deps: AppDeps): Promise<App> {
   const waiters = new Waiters(waitersMax);
   closeInOrder(app, waiters);
   logRequests(app);
-  const registry = measure(app, { db, waiters, loops, processMetrics: deps.processMetrics ?? false });
+  const registry = measure(app, { db, waiters, loops, relays, processMetrics: deps.processMetrics ?? false });
   publicByPath(app, '/docs');
   authenticate(app, credentials);
   await describeApi(app);

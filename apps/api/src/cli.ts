@@ -5,6 +5,7 @@ import { isConnectionLoss, sqlStateOf } from '@runplane/database';
 import { addFeedCommands } from './cli/feed';
 import { addKeyCommands } from './cli/keys';
 import { addMigrateCommand } from './cli/migrate';
+import { addRelayCommands } from './cli/relay';
 import { addRetentionCommands } from './cli/retention';
 import { addSessionCommands } from './cli/sessions';
 import { Terminal } from './cli/terminal';
@@ -14,7 +15,7 @@ import { addWhyCommands } from './cli/why';
 /** The operator's command line. It works on the database alone; the API need not run. */
 export function buildCli(terminal: Terminal): Command {
   const program = new Command('runplane')
-    .description('Tenants, API keys, migrations, retention and views of a Runplane store, and why a run does not move.')
+    .description('Tenants, API keys, migrations, retention, views and sinks of a Runplane store, and why something does not move.')
     .option('--database-url <url>', 'the store; default: DATABASE_URL, else the embedded PostgreSQL in RUNPLANE_DATA_DIR')
     .option('--json', 'print JSON, for programs')
     .showHelpAfterError('(--help shows examples)')
@@ -27,6 +28,7 @@ export function buildCli(terminal: Terminal): Command {
   addRetentionCommands(program, terminal);
   addSessionCommands(program, terminal);
   addFeedCommands(program, terminal);
+  addRelayCommands(program, terminal);
   return program;
 }
 

@@ -3,6 +3,7 @@ import path from 'node:path';
 import { BackendProfiles, FEED_CONSUMER_SILENT_DAYS_DEFAULT, OUTBOX_KEEP_DAYS_DEFAULT } from '@runplane/contracts';
 import { z } from 'zod';
 import { ConfigError } from './config-error';
+import { readSinks, type SinkConfig } from './sinks-config';
 import { kafkaVariables, readKafka, type KafkaConfig } from './kafka-config';
 
 export { ConfigError } from './config-error';
@@ -29,6 +30,8 @@ export const Environment = z.object({
   RUNPLANE_OUTBOX_KEEP_DAYS: count(0, 10_000).default(OUTBOX_KEEP_DAYS_DEFAULT),
   RUNPLANE_CONSUMER_SILENT_DAYS: count(1, 10_000).default(FEED_CONSUMER_SILENT_DAYS_DEFAULT),
   RUNPLANE_DISPATCH: onOff.default(true),
+  RUNPLANE_RELAY: onOff.default(true),
+  RUNPLANE_SINKS_FILE: z.string().min(1).optional(),
   RUNPLANE_MIGRATE: onOff.default(true),
   RUNPLANE_POOL_MAX: count(2, 500).default(10),
   RUNPLANE_PREPARED_STATEMENTS: onOff.default(true),
@@ -77,6 +80,10 @@ export interface Config {
   readonly logLevel: string;
   /** Absent: nothing goes to Kafka. */
   readonly kafka: KafkaConfig | undefined;
+  /** Where events are relayed to. */
+  readonly sinks: readonly SinkConfig[];
+  /** Whether the API relays to them; `npm run relay` always does. */
+  readonly relay: boolean;
 }
 
 /** Reads and checks everything at start, so that a typing error is found then and not by the first run. An empty variable counts as absent. */
@@ -88,6 +95,7 @@ export async function readConfig(env: NodeJS.ProcessEnv): Promise<Config> {
   const dataDir = path.resolve(variables.RUNPLANE_DATA_DIR);
   const backends = variables.RUNPLANE_BACKENDS_FILE === undefined ? {} : await readBackends(variables.RUNPLANE_BACKENDS_FILE);
   if (variables.RUNPLANE_DISPATCH && usesKubernetes(backends)) requireForKubernetes(variables, given);
+  const kafka = await readKafka(variables);
   return {
     databaseUrl: variables.DATABASE_URL,
     databaseDirectUrl: variables.DATABASE_DIRECT_URL,
@@ -113,7 +121,9 @@ export async function readConfig(env: NodeJS.ProcessEnv): Promise<Config> {
     statementTimeoutMs: variables.RUNPLANE_STATEMENT_TIMEOUT_MS,
     waitersMax: variables.RUNPLANE_WAITERS_MAX,
     logLevel: variables.RUNPLANE_LOG_LEVEL,
-    kafka: await readKafka(variables),
+    kafka,
+    sinks: await readSinks(variables.RUNPLANE_SINKS_FILE, kafka),
+    relay: variables.RUNPLANE_RELAY,
   };
 }
 

@@ -3,6 +3,7 @@ import os from 'node:os';
 import path from 'node:path';
 import { newId, redactError, SCOPES } from '@runplane/contracts';
 import { checkStore, ensureTenant, isRebaseNeeded, listTenants, migrate, openDb, startEmbeddedPostgres, type Db } from '@runplane/database';
+import { startRelay, type Relay } from '@runplane/outbox';
 import {
   createFolderArchive,
   createFolderCollector,
@@ -18,6 +19,7 @@ import { buildApp, type App } from './app';
 import { ConfigError, postgresDir, usesKubernetes, type Config } from './config';
 import type { LogOptions } from './http/logging';
 import { startLoops, type OutboxAges } from './maintenance/loops';
+import { openSinks } from './open-sinks';
 import { isPassing, type Loop } from './maintenance/run-every';
 
 export interface ServeOptions {
@@ -72,6 +74,7 @@ export async function serve({
 
     const credentials = new Credentials(db);
     const loops: Loop[] = [];
+    const relays: Relay[] = [];
     const stopping = new AbortController();
     const archive = config.archiveDir === undefined ? undefined : createFolderArchive({ dir: config.archiveDir });
     const app = await buildApp({
@@ -80,6 +83,7 @@ export async function serve({
       logger,
       archive,
       loops: () => loops,
+      relays: () => relays,
       waitersMax: config.waitersMax,
       processMetrics: true,
     });
@@ -92,6 +96,10 @@ export async function serve({
     });
     const address = await app.listen({ host: config.host, port: config.port });
     const publicUrl = config.publicUrl ?? address.replace('//0.0.0.0:', '//127.0.0.1:').replace('//[::]:', '//[::1]:');
+
+    const relay = config.relay && config.sinks.length > 0 ? await relayOf(config, db, app) : undefined;
+    if (relay !== undefined) opened.push(() => relay.stop());
+    relays.push(...(relay === undefined ? [] : [relay]));
 
     const launch = { config, db, storeId, apiUrl: publicUrl, signal: stopping.signal, log: (line: string) => app.log.info(line) };
     const dispatch = launcher ?? (config.dispatch ? await launcherOf(launch) : undefined);
@@ -180,6 +188,11 @@ const DAY_MS = 86_400_000;
 
 function outboxAges({ outboxKeepDays, consumerSilentDays }: Config): OutboxAges {
   return { keepMs: outboxKeepDays === 0 ? null : outboxKeepDays * DAY_MS, silentMs: consumerSilentDays * DAY_MS };
+}
+
+async function relayOf(config: Config, db: Db, app: App): Promise<Relay> {
+  const report = loopErrors(app);
+  return startRelay(db, { sinks: await openSinks(config.sinks), owner: newOwner(), onError: report });
 }
 
 /** One incarnation of this process: a restart under the same name is somebody else. */

@@ -92,6 +92,7 @@ import { feedCalls } from './feed';
 import type { FollowOptions } from './follow-log';
 import { followRun } from './follow-run';
 import { queueCalls } from './queue';
+import { relayCalls } from './relay';
 import { sessionLogCalls } from './session-log';
 import { sessionViewCalls } from './session-views';
 import { submissionCalls } from './submissions';
@@ -156,6 +157,7 @@ export function createClient(options: ClientOptions) {
     ...sessionViewCalls(transport),
     ...queueCalls(transport),
     ...feedCalls(transport, options),
+    ...relayCalls(transport),
 
     ...submissionCalls(transport),
     ...requestCalls(call),

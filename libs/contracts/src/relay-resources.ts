@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import { identifier } from './identifiers';
 import { OUTBOX_SHARDS } from './limits';
 import { JsonRecord } from './wire-json';
 
@@ -13,7 +14,14 @@ export const SinkName = z
   .meta({ id: 'SinkName', description: 'Small letters, digits and hyphens' });
 
 /** `<tenant>/<session id>`, or `<tenant>/<run id>` without a session. */
-const partitionKey = z.string().min(3).max(401).meta({ description: '`<tenant>/<session id>`, or `<tenant>/<run id>` without a session' });
+export const PartitionKey = z
+  .string()
+  .max(401)
+  .refine(
+    (key) => /^[A-Za-z0-9][A-Za-z0-9._-]{0,99}\//.test(key) && identifier.safeParse(key.slice(key.indexOf('/') + 1)).success,
+    'must be <tenant>/<id>',
+  )
+  .meta({ description: '`<tenant>/<session id>`, or `<tenant>/<run id>` without a session' });
 const feedCursor = z.string().min(1).max(500);
 
 export const SinkStatus = z
@@ -75,7 +83,7 @@ export const BlockedKeyPage = z
 export type BlockedKeyPage = z.infer<typeof BlockedKeyPage>;
 
 export const SkipEvent = z
-  .strictObject({ key: partitionKey, cursor: feedCursor.meta({ description: 'Of the event, as the list of blocked keys shows it' }) })
+  .strictObject({ key: PartitionKey, cursor: feedCursor.meta({ description: 'Of the event, as the list of blocked keys shows it' }) })
   .meta({ id: 'SkipEvent' });
 export type SkipEvent = z.infer<typeof SkipEvent>;
 export const SkippedEvent = z
@@ -88,7 +96,7 @@ export const SkippedEvent = z
 export type SkippedEvent = z.infer<typeof SkippedEvent>;
 
 export const RetryKeys = z
-  .strictObject({ key: partitionKey.optional().meta({ description: 'Absent: all parked keys of the sink' }) })
+  .strictObject({ key: PartitionKey.optional().meta({ description: 'Absent: all parked keys of the sink' }) })
   .meta({ id: 'RetryKeys' });
 export type RetryKeys = z.infer<typeof RetryKeys>;
 export const RetriedKeys = z.strictObject({ keyCount: z.int() }).meta({ id: 'RetriedKeys' });
@@ -113,12 +121,9 @@ export type Republishing = z.infer<typeof Republishing>;
 
 export const EnableSink = z
   .strictObject({
-    start: feedCursor
-      .optional()
-      .meta({
-        description:
-          '`now`, `oldest` or a cursor: what lies before is not sent, what was held is forgotten. Absent: it goes on where it was',
-      }),
+    start: feedCursor.optional().meta({
+      description: '`now`, `oldest` or a cursor: what lies before is not sent, what was held is forgotten. Absent: it goes on where it was',
+    }),
   })
   .meta({ id: 'EnableSink' });
 export type EnableSink = z.infer<typeof EnableSink>;

@@ -1,4 +1,5 @@
 import type { CoalescerStats, Db } from '@runplane/database';
+import { getRelayStatus, type Relay, type SinkStats } from '@runplane/outbox';
 import type { FastifyInstance } from 'fastify';
 import { collectDefaultMetrics, Counter, Gauge, Histogram, Registry } from 'prom-client';
 import type { Loop } from '../maintenance/run-every';
@@ -12,12 +13,13 @@ export interface MetricsOf {
   readonly db: Db;
   readonly waiters: Waiters;
   readonly loops: () => readonly Loop[];
+  readonly relays: () => readonly Relay[];
   /** Also the process's own: memory, event loop, garbage collection. */
   readonly processMetrics: boolean;
 }
 
 /** Measures every request of `app` and reads pool, hub, waiters and loops when asked. */
-export function measure(app: FastifyInstance, { db, waiters, loops, processMetrics }: MetricsOf): Registry {
+export function measure(app: FastifyInstance, { db, waiters, loops, relays, processMetrics }: MetricsOf): Registry {
   const registry = new Registry();
   const registers = [registry];
   if (processMetrics) collectDefaultMetrics({ register: registry });
@@ -75,6 +77,7 @@ export function measure(app: FastifyInstance, { db, waiters, loops, processMetri
   );
   measureCoalescers(db, registers);
   measureLoops(loops, registers);
+  measureRelays(db, relays, registers);
   return registry;
 }
 
@@ -125,6 +128,48 @@ function measureLoops(loops: () => readonly Loop[], registers: Registry[]): void
     collect: () => {
       for (const loop of loops())
         for (const [what, count] of Object.entries(loop.found?.() ?? {})) found.set({ loop: loop.name, what }, count);
+    },
+  });
+}
+
+/** By sink: what this process has sent, and how the sink stands over all processes, read at each scrape in one statement. */
+function measureRelays(db: Db, relays: () => readonly Relay[], registers: Registry[]): void {
+  const ofRelays = (name: string, help: string, read: (stats: SinkStats) => number): void => {
+    const made = new Gauge({
+      name,
+      help,
+      labelNames: ['sink'],
+      registers,
+      collect: () => {
+        for (const { stats } of relays()) for (const each of stats) made.set({ sink: each.sink }, read(each));
+      },
+    });
+  };
+  ofRelays('runplane_relay_shards', 'Shards of a sink that this process holds', (stats) => stats.shards);
+  ofRelays('runplane_relay_sent', 'Events sent since start', (stats) => stats.sent);
+  ofRelays('runplane_relay_refused', 'Events refused by the sink since start', (stats) => stats.refused);
+  ofRelays('runplane_relay_failures', 'Passes ended by a failure of the sink since start', (stats) => stats.failures);
+  ofRelays('runplane_relay_lost', 'Shards lost in the middle of a pass since start', (stats) => stats.lost);
+  ofRelays('runplane_relay_beat_age_seconds', 'Time since the relay last gave a sign of life', (stats) => stats.sinceBeatMs / 1000);
+  const state = new Gauge({
+    name: 'runplane_sink_state',
+    help: 'A sink over all processes: backlog (counted to a bound), lag in seconds, keys that are retried or parked, shards held or failing',
+    labelNames: ['sink', 'what'],
+    registers,
+    collect: async () => {
+      const { sinks } = await getRelayStatus(db).catch(() => ({ sinks: [] })); // the rest of the metrics is worth having without a database
+      state.reset();
+      for (const {
+        sink,
+        backlogCount: backlog,
+        lagMs,
+        retryingCount: retrying,
+        parkedCount: parked,
+        shardsHeld: held,
+        shardsFailing: failing,
+      } of sinks)
+        for (const [what, value] of Object.entries({ backlog, lag_seconds: lagMs / 1000, retrying, parked, held, failing }))
+          state.set({ sink, what }, value);
     },
   });
 }

@@ -31,6 +31,7 @@ export async function describeApi(app: FastifyInstance): Promise<void> {
         { name: 'runner', description: 'What a runner calls; every call names the epoch of its claim' },
         { name: 'queue', description: 'Tasks that wait in named queues for workers or runs' },
         { name: 'feed', description: 'Every event of the tenant, once, in an order that never changes' },
+        { name: 'relay', description: 'Sinks that every event is sent to, over all tenants: the operator’s' },
         { name: 'service', description: 'For operators' },
       ],
     },

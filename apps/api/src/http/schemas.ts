@@ -8,6 +8,7 @@ import {
   ListEvents,
   ListSessionEvents,
   RegisterRunner,
+  SinkName,
   WAIT_SECONDS_MAX,
   type DecidingActor,
 } from '@runplane/contracts';
@@ -20,6 +21,7 @@ export const RunParams = z.strictObject({ runId: identifier });
 export const CommandParams = z.strictObject({ commandId: identifier });
 export const RunnerParams = z.strictObject({ runnerId: identifier });
 export const RunJobParams = z.strictObject({ runId: identifier, jobId: identifier });
+export const SinkParams = z.strictObject({ sink: SinkName });
 export const BackendParams = z.strictObject({ profile: identifier });
 export const RunCommandParams = z.strictObject({ runId: identifier, commandId: identifier });
 export const TaskParams = z.strictObject({ taskId: identifier });

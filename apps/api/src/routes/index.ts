@@ -6,6 +6,7 @@ import { eventRoutes } from './events';
 import { feedRoutes } from './feed';
 import { jobRoutes } from './jobs';
 import { queueRoutes } from './queue';
+import { relayRoutes } from './relay';
 import { requestRoutes } from './requests';
 import { runnerRoutes } from './runner';
 import { runRoutes } from './runs';
@@ -37,6 +38,7 @@ const V1: readonly Route[] = [
   ...backendRoutes,
   ...queueRoutes,
   ...feedRoutes,
+  ...relayRoutes,
   ...storeRoutes,
   ...adminRoutes,
 ];

@@ -1,4 +1,4 @@
-import { SinkNotFound, type RelayExplanation } from '@runplane/contracts';
+import { parseInput, PartitionKey, SinkNotFound, type RelayExplanation } from '@runplane/contracts';
 import { executorOf, type At } from '@runplane/database';
 import { listBlockedKeys, shardOfKey } from './blocked-keys';
 import { findShardFacts } from './explain.sql';
@@ -14,8 +14,8 @@ export async function explainSink(
   at: At,
   { sink, ...of }: { sink: string } & ({ key: string } | { shard: number }),
 ): Promise<RelayExplanation> {
-  const key = 'key' in of ? of.key : null;
-  const shard = 'key' in of ? shardOfKey(of.key) : of.shard;
+  const key = 'key' in of ? parseInput(PartitionKey, of.key) : null;
+  const shard = 'shard' in of ? of.shard : shardOfKey(of.key);
   const blocked = key === null ? undefined : (await listBlockedKeys(at, { sink, key, limit: 1 })).keys[0];
   const facts = await findShardFacts(executorOf(at), { sink, shard });
   if (facts === undefined) throw new SinkNotFound(`There is no sink ${sink}.`, { sink });

@@ -1,0 +1,123 @@
+import type { BlockedKeyPage, SinkStatus } from '@runplane/contracts';
+import { createRelayControl, explainSink, getRelayStatus, listBlockedKeys } from '@runplane/outbox';
+import { InvalidArgumentError, type Command } from 'commander';
+import { describeWhy } from './why';
+import { table, withDb, type Terminal } from './terminal';
+
+/** What an operator asks and does about the sinks of the relay. */
+export function addRelayCommands(program: Command, terminal: Terminal): void {
+  const relay = program
+    .command('relay')
+    .description('Sinks of the relay: how they stand, and what to do about events that they do not take.');
+  relay
+    .command('status')
+    .description('Backlog, lag and blocked keys of every sink.')
+    .action(async (_options: object, command: Command) => {
+      const found = await withDb(command, (db) => getRelayStatus(db));
+      terminal.print(command, found, () => describeSinks(found.sinks));
+    });
+  relay
+    .command('keys <sink>')
+    .description('The keys that a sink does not take, with the event at which each waits.')
+    .option('--parked', 'only those that wait for an operator')
+    .option('--cursor <cursor>', 'of the page before')
+    .action(async (sink: string, { parked, cursor }: { parked?: boolean; cursor?: string }, command: Command) => {
+      const page = await withDb(command, (db) => listBlockedKeys(db, { sink, cursor, ...(parked === true ? { state: 'parked' } : {}) }));
+      terminal.print(command, page, () => describeKeys(page));
+    });
+  relay
+    .command('skip <sink> <key> <cursor>')
+    .description('Give up the event at which a key is blocked: it will not be sent to this sink.')
+    .addHelpText('after', '\nExample:\n  runplane relay skip kafka acme/chat-7 WzEsImZlZWQ… (key and cursor as `relay keys` shows them)')
+    .action(async (sink: string, key: string, cursor: string, _options: object, command: Command) => {
+      const done = await withDb(command, (db) => createRelayControl(db).skipBlockedEvent({ sink, key, cursor }));
+      terminal.print(command, done, () => `skipped; ${done.heldCount} events of ${key} wait, and are tried now`);
+    });
+  relay
+    .command('retry <sink> [key]')
+    .description('Try a blocked key again at once; without a key: all parked ones.')
+    .action(async (sink: string, key: string | undefined, _options: object, command: Command) => {
+      const done = await withDb(command, (db) => createRelayControl(db).retryBlockedKeys({ sink, key }));
+      terminal.print(command, done, () => `${done.keyCount} keys are tried again`);
+    });
+  relay
+    .command('republish <sink>')
+    .description('Send a range of the feed to a sink once more, in order per key.')
+    .requiredOption('--from <cursor>', 'behind which it begins, or `oldest`')
+    .option('--to <cursor>', 'the last event, or `now`', 'now')
+    .action(async (sink: string, range: { from: string; to: string }, command: Command) => {
+      const done = await withDb(command, (db) => createRelayControl(db).republish({ sink, ...range }));
+      terminal.print(command, done, () => `${done.shards} shards are sent again; \`runplane relay status\` shows how many are left`);
+    });
+  relay
+    .command('enable <sink>')
+    .description('Let relays serve the sink again: where it was, or from a start.')
+    .option('--start <start>', '`now`, `oldest` or a cursor; what was held is forgotten then')
+    .action(async (sink: string, options: { start?: string }, command: Command) => {
+      const done = await withDb(command, (db) => createRelayControl(db).enableSink({ sink, ...options }));
+      terminal.print(command, done, () => (done.changed ? `${sink} is enabled` : `${sink} was enabled already`));
+    });
+  relay
+    .command('disable <sink>')
+    .description('Stop all relaying to the sink, at once. It holds back no retention then.')
+    .action(async (sink: string, _options: object, command: Command) => {
+      const done = await withDb(command, (db) => createRelayControl(db).disableSink({ sink }));
+      terminal.print(command, done, () => (done.changed ? `${sink} is disabled` : `${sink} was disabled already`));
+    });
+}
+
+export function addRelayWhyCommands(why: Command, terminal: Terminal): void {
+  why
+    .command('key <sink> <key>')
+    .description('Why the events of a key have or have not reached a sink.')
+    .addHelpText('after', '\nExample:\n  runplane why key kafka acme/chat-7')
+    .action(async (sink: string, key: string, _options: object, command: Command) => {
+      const found = await withDb(command, (db) => explainSink(db, { sink, key }));
+      terminal.print(command, found, () => describeWhy(found));
+    });
+  why
+    .command('shard <sink> <shard>')
+    .description('Why the events of a shard have or have not reached a sink.')
+    .action(async (sink: string, shard: string, _options: object, command: Command) => {
+      if (!/^\d{1,2}$/.test(shard)) throw new InvalidArgumentError('Say a number of a shard.');
+      const found = await withDb(command, (db) => explainSink(db, { sink, shard: Number(shard) }));
+      terminal.print(command, found, () => describeWhy(found));
+    });
+}
+
+function describeSinks(sinks: readonly SinkStatus[]): string {
+  if (sinks.length === 0) return 'There are no sinks: configure one (docs/relay.md).';
+  const atLeast = (count: number, isExact: boolean): string => (isExact ? String(count) : `${count}+`);
+  return table([
+    ['SINK', 'KIND', 'STATE', 'RELAYS', 'SHARDS', 'BACKLOG', 'LAG', 'RETRYING', 'PARKED', 'FIRST ERROR'],
+    ...sinks.map((s) => [
+      s.sink,
+      s.kind,
+      s.enabled ? 'enabled' : 'disabled',
+      String(s.relays),
+      String(s.shardsHeld),
+      atLeast(s.backlogCount, s.isExact),
+      `${Math.round(s.lagMs / 1000)} s`,
+      String(s.retryingCount),
+      String(s.parkedCount),
+      s.firstError ?? '',
+    ]),
+  ]);
+}
+
+function describeKeys({ keys, cursor }: BlockedKeyPage): string {
+  if (keys.length === 0) return 'No key is blocked.';
+  const lines = table([
+    ['KEY', 'STATE', 'HELD', 'ATTEMPTS', 'EVENT', 'CURSOR', 'ERROR'],
+    ...keys.map(({ key, state, heldCount, attempts, event, cursor: place, lastError }) => [
+      key,
+      state,
+      String(heldCount),
+      String(attempts),
+      event === null ? 'gone' : `${event.stream} ${event.sequence} ${event.type}`,
+      place,
+      lastError ?? '',
+    ]),
+  ]);
+  return cursor === null ? lines : `${lines}\n\nmore: --cursor ${cursor}`;
+}

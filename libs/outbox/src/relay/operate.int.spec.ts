@@ -1,0 +1,128 @@
+import { partitionOf } from '@runplane/contracts';
+import { openClient, useDatabase, waitForHorizon, waitUntilBlocked } from '@runplane/database/testing';
+import { refused } from '../publisher';
+import { readFeed } from '../read-feed';
+import { appendEvents, createMemorySink } from '../testing';
+import { createRelayControl, explainSink, getSinkStatus, listBlockedKeys, registerSinks, SinkSettings, type Sink } from '.';
+import { relayPass } from './pass';
+import { keepShards } from './shard.sql';
+
+// What an operator sees and does, also in the middle of a pass.
+
+const t = useDatabase({ checkInvariants: false });
+const settings = SinkSettings.parse({ topic: 'events', limits: { backOffMs: 1, backOffMaxMs: 1, attemptsMax: 1 } });
+const owner = 'relay';
+
+async function aSink(name: string) {
+  const memory = createMemorySink({ answer: ({ sequence }) => (sequence === 2 ? refused('too_large', '2 MB') : undefined) });
+  const sink: Sink = { ...settings, name, kind: 'memory', publisher: memory.publisher() };
+  await waitForHorizon(t.db);
+  await registerSinks(t.db, [sink]);
+  const { shards } = await keepShards(t.db.lane, { sink: name, owner, leaseMs: 60_000 });
+  const pass = async () => {
+    await waitForHorizon(t.db);
+    return relayPass(t.db, sink, { owner, shards });
+  };
+  return { memory, pass, shown: () => memory.arrived.map(({ sequence }) => sequence) };
+}
+
+test('an operator sees how a sink stands, and why a key waits, and skips, retries, disables and sends again', async () => {
+  const { memory, pass, shown } = await aSink('one');
+  const control = createRelayControl(t.db);
+  const { cursor: start } = await readFeed(t.db.sql, { tenantId: undefined, after: 'now' });
+  await appendEvents(t.db.sql, { sessionId: 'a', sequence: 1, count: 4, batch: true });
+  expect(await getSinkStatus(t.db, { sink: 'one' })).toMatchObject({
+    backlogCount: 4,
+    isExact: true,
+    parkedCount: 0,
+    relays: 1,
+    shardsHeld: 32,
+  });
+  await pass();
+
+  expect(await getSinkStatus(t.db, { sink: 'one' })).toMatchObject({
+    backlogCount: 3,
+    heldCount: 3,
+    parkedCount: 1,
+    maxAttemptCount: 1,
+    firstError: '2 MB',
+  });
+  expect(await explainSink(t.db, { sink: 'one', key: 'acme/a' })).toMatchObject({ cause: 'parked', isMoving: false });
+  expect(await explainSink(t.db, { sink: 'one', key: 'acme/other' })).toMatchObject({ cause: 'up-to-date' });
+  const { keys } = await listBlockedKeys(t.db, { sink: 'one', state: 'parked' });
+  expect(keys).toMatchObject([{ key: 'acme/a', heldCount: 3, event: { streamId: 'a', sequence: 2 }, reason: 'too_large' }]);
+
+  expect(await control.retryBlockedKeys({ sink: 'one' })).toEqual({ keyCount: 1 });
+  await pass();
+  expect(shown()).toEqual([1]);
+  const cursor = keys[0]?.cursor ?? '';
+  expect(await control.skipBlockedEvent({ sink: 'one', key: 'acme/a', cursor })).toMatchObject({ heldCount: 2 });
+  await expect(control.skipBlockedEvent({ sink: 'one', key: 'acme/a', cursor })).rejects.toMatchObject({ code: 'blocked_key_moved' });
+  await pass();
+  await pass();
+  expect(shown()).toEqual([1, 3, 4]);
+  await expect(control.skipBlockedEvent({ sink: 'one', key: 'acme/a', cursor })).rejects.toMatchObject({ code: 'blocked_key_not_found' });
+
+  memory.options = {};
+  expect(await control.republish({ sink: 'one', from: start })).toMatchObject({ shards: 1 });
+  await expect(control.republish({ sink: 'one', from: start })).rejects.toMatchObject({ code: 'republish_running' });
+  await appendEvents(t.db.sql, { sessionId: 'a', sequence: 5 });
+  await pass();
+  await pass();
+  expect(shown()).toEqual([1, 3, 4, 1, 2, 3, 4, 5]);
+  expect(await getSinkStatus(t.db, { sink: 'one' })).toMatchObject({ replayingShards: 0, backlogCount: 0 });
+
+  expect(await control.disableSink({ sink: 'one' })).toMatchObject({ changed: true });
+  await appendEvents(t.db.sql, { sessionId: 'a', sequence: 6 });
+  await pass();
+  expect(shown()).toHaveLength(8);
+  expect(await explainSink(t.db, { sink: 'one', shard: 0 })).toMatchObject({ cause: 'disabled' });
+  await expect(control.republish({ sink: 'one', from: start })).rejects.toMatchObject({ code: 'sink_disabled' });
+  await control.enableSink({ sink: 'one', start: 'oldest' });
+  expect((await getSinkStatus(t.db, { sink: 'one' })).backlogCount).toBe(6);
+  expect(await explainSink(t.db, { sink: 'one', key: 'acme/a' })).toMatchObject({ cause: 'relay-lost' });
+  await expect(getSinkStatus(t.db, { sink: 'none' })).rejects.toMatchObject({ code: 'sink_not_found' });
+});
+
+test('a skip in the middle of a pass is kept: the pass settles behind it and does not park what is next', async () => {
+  const { memory, pass, shown } = await aSink('two');
+  const control = createRelayControl(t.db);
+  const shard = partitionOf('acme', 'b').shard;
+  await appendEvents(t.db.sql, { sessionId: 'b', sequence: 1, count: 3 });
+  await pass();
+  const [parked] = (await listBlockedKeys(t.db, { sink: 'two' })).keys;
+  await control.retryBlockedKeys({ sink: 'two', key: 'acme/b' });
+  const beside = await openClient(t.url);
+  await beside.query('BEGIN');
+  await beside.query(`SELECT FROM runplane.outbox_shards WHERE sink = 'two' AND shard = $1 FOR NO KEY UPDATE`, [shard]);
+
+  // It has read and sent, and waits to settle that the event was refused, and its key parked; the skip comes first.
+  const passing = pass();
+  await waitUntilBlocked(t.db, 1);
+  await beside.query(`DELETE FROM runplane.outbox_held WHERE sink = 'two' AND partition_key = 'acme/b' AND (tx, position) IN
+    (SELECT tx, position FROM runplane.outbox_held WHERE sink = 'two' ORDER BY tx, position LIMIT 1)`);
+  await beside.query(
+    `UPDATE runplane.outbox_blocked_keys SET parked_at = NULL, ready_at = now(), attempts = 0, revision = revision + 1 WHERE sink = 'two'`,
+  );
+  await beside.query('COMMIT');
+  await beside.end();
+  await passing;
+  await pass();
+
+  expect(parked?.event).toMatchObject({ sequence: 2 });
+  expect(shown()).toEqual([1, 3]);
+  expect(memory.arrived).toHaveLength(2);
+  expect((await listBlockedKeys(t.db, { sink: 'two' })).keys).toEqual([]);
+});
+
+test('two tenants with the same session id: a poisoned event of one does not delay the other', async () => {
+  const { memory, pass } = await aSink('three');
+  memory.options = { answer: ({ tenantId }) => (tenantId === 'acme' ? refused('invalid', 'poison') : undefined) };
+  await appendEvents(t.db.sql, { tenantId: 'acme', sessionId: 'same', sequence: 1, count: 2 });
+  await appendEvents(t.db.sql, { tenantId: 'globex', sessionId: 'same', sequence: 1, count: 2 });
+
+  await pass();
+
+  expect(memory.arrived.map(({ partitionKey, sequence }) => `${partitionKey} ${sequence}`)).toEqual(['globex/same 1', 'globex/same 2']);
+  expect((await listBlockedKeys(t.db, { sink: 'three' })).keys).toMatchObject([{ key: 'acme/same', state: 'parked', attempts: 1 }]);
+});
