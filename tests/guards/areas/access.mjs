@@ -27,8 +27,8 @@ export const accessGuards = [
   {
     name: 'the feed of a tenant has its own events',
     file: 'libs/outbox/src/feed.sql.ts',
-    text: 'WHERE ${tenantId ?? null}::text IS NULL OR tenant_id = ${tenantId ?? null}::text',
-    replacement: 'WHERE ${tenantId ?? null}::text IS NULL OR true',
+    text: 'sql`${isOf(sql`o.tenant_id`, tenantId)} AND ${isOf(sql`o.stream::text`, stream)}',
+    replacement: 'sql`${isOf(sql`o.tenant_id`, undefined)} AND ${isOf(sql`o.stream::text`, stream)}',
     test: feed('of a tenant gets its own events alone'),
   },
   {

@@ -34,15 +34,15 @@ export const readingGuards = [
   {
     name: 'a cursor of another store is refused',
     file: 'libs/outbox/src/feed-cursor.ts',
-    text: 'if (cursor.storeId === store.storeId && cursor.tx <= store.horizon) return;',
-    replacement: 'if (cursor.tx <= store.horizon) return;',
+    text: 'if (cursor.storeId !== bounds.storeId || cursor.tx > bounds.horizon)',
+    replacement: 'if (cursor.tx > bounds.horizon)',
     test: feed('of another store is refused with the place to go on from'),
   },
   {
     name: 'a cursor beyond the horizon is refused',
     file: 'libs/outbox/src/feed-cursor.ts',
-    text: 'if (cursor.storeId === store.storeId && cursor.tx <= store.horizon) return;',
-    replacement: 'if (cursor.storeId === store.storeId) return;',
+    text: 'if (cursor.storeId !== bounds.storeId || cursor.tx > bounds.horizon)',
+    replacement: 'if (cursor.storeId !== bounds.storeId)',
     test: feed('beyond the horizon (a restored copy) is refused'),
   },
   {
