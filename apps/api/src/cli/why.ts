@@ -1,4 +1,11 @@
-import type { FeedExplanation, RelayExplanation, RunExplanation, SessionExplanation, SubmissionExplanation, TaskExplanation } from '@runplane/contracts';
+import type {
+  FeedExplanation,
+  RelayExplanation,
+  RunExplanation,
+  SessionExplanation,
+  SubmissionExplanation,
+  TaskExplanation,
+} from '@runplane/contracts';
 import { explainFeed } from '@runplane/outbox';
 import { explainQueueTask, explainSubmission } from '@runplane/queue';
 import { explainRun, explainSession } from '@runplane/runs';
@@ -9,7 +16,9 @@ import { table, withDb, type Terminal } from './terminal';
 export function addWhyCommands(program: Command, terminal: Terminal): void {
   const why = program
     .command('why')
-    .description('Why a run, a session, a task, a submission, the feed, or a key or shard of a sink is not moving, in one sentence, with the facts.');
+    .description(
+      'Why a run, a session, a task, a submission, the feed, or a key or shard of a sink is not moving, in one sentence, with the facts.',
+    );
   why
     .command('run <run-id>')
     .requiredOption('--tenant <id>', 'whose run')
@@ -53,7 +62,6 @@ export function addWhyCommands(program: Command, terminal: Terminal): void {
       terminal.print(command, found, () => describeWhy(found));
     });
   addRelayWhyCommands(why, terminal);
-}
 }
 
 type Explanation = RelayExplanation | RunExplanation | SessionExplanation | TaskExplanation | SubmissionExplanation | FeedExplanation;
