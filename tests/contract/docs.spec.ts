@@ -78,9 +78,12 @@ describe('the documents', () => {
     expect(blocks.filter((block) => !sources.some((source) => source.includes(block)))).toEqual([]);
   });
 
-  test('docs/sessions.md shows its example as it is', () => {
-    const blocks = [...readFileSync(path.join(root, 'docs/sessions.md'), 'utf8').matchAll(/^```ts\n([\s\S]*?)^```/gm)];
-    const example = readFileSync(path.join(root, 'examples/session-worker.ts'), 'utf8');
+  test.each([
+    ['docs/sessions.md', 'examples/session-worker.ts'],
+    ['docs/feed.md', 'examples/consume-feed.ts'],
+  ])('%s shows its example as it is', (document, file) => {
+    const blocks = [...readFileSync(path.join(root, document), 'utf8').matchAll(/^```ts\n([\s\S]*?)^```/gm)];
+    const example = readFileSync(path.join(root, file), 'utf8');
 
     expect(blocks.map(([, code = '']) => example.includes(code.trim()))).toEqual([true]);
   });

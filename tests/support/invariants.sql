@@ -32,6 +32,14 @@ told_sessions AS (
   SELECT o.tenant_id, o.stream_id, o.sequence + i AS sequence, o.tx, o.position + i AS position, i = 0 AS is_first, o.type, o.event_id, o.run_id, o.command_id, o.data::text AS data
   FROM runplane.outbox_events o, generate_series(0, o.events - 1) i WHERE o.stream = 'session'
 ),
+-- Below the floor the outbox may have nothing, and what it has is a stream's end.
+floor AS (SELECT tx, position FROM runplane.outbox_floor),
+run_outbox AS (SELECT tenant_id, stream_id AS run_id, min(sequence) AS first FROM runplane.outbox_events WHERE stream = 'run' GROUP BY tenant_id, stream_id),
+-- Runs whose removed events the outbox no longer has either: nobody can tell any more what they told.
+forgotten AS (
+  SELECT p.tenant_id, p.run_id FROM pruned p LEFT JOIN run_outbox x ON x.tenant_id = p.tenant_id AND x.run_id = p.run_id
+  WHERE (SELECT tx FROM floor) > 0 AND coalesce(x.first, 2) > 1
+),
 removed_events AS (
   SELECT o.tenant_id, o.run_id, o.sequence, o.type, o.data, o.command_id
   FROM runplane.outbox_events o JOIN pruned p ON p.tenant_id = o.tenant_id AND p.run_id = o.stream_id
@@ -81,7 +89,8 @@ SELECT 'LOG-2', 'event ' || e.sequence || ' of session ' || e.session_id || ' is
 FROM runplane.session_events e JOIN runplane.session_heads h ON h.tenant_id = e.tenant_id AND h.session_id = e.session_id
 LEFT JOIN told_sessions o ON o.tenant_id = e.tenant_id AND o.stream_id = e.session_id AND o.sequence = e.sequence AND o.tx = e.tx AND o.position = e.position
 WHERE NOT (e.sequence <= h.imported_through AND e.tx IS NULL)
-GROUP BY e.tenant_id, e.session_id, e.sequence HAVING count(o.position) <> 1
+GROUP BY e.tenant_id, e.session_id, e.sequence
+HAVING count(o.position) <> 1 AND NOT (count(o.position) = 0 AND (min(e.tx), min(e.position)) <= (SELECT tx, position FROM floor))
 UNION ALL
 SELECT 'LOG-2', 'event ' || o.sequence || ' of session ' || o.stream_id || ' is in the outbox as another'
 FROM told_sessions o
@@ -114,6 +123,8 @@ LEFT JOIN pruned p ON p.tenant_id = o.tenant_id AND p.run_id = o.stream_id
 LEFT JOIN runplane.run_tombstones d ON d.tenant_id = o.tenant_id AND d.run_id = o.stream_id
 WHERE (e.id, e.type, e.payload::text, e.command_id) IS DISTINCT FROM (o.event_id, o.type, o.data::text, o.command_id)
   AND NOT (e.id IS NULL AND (o.sequence < coalesce(p.told_at, 0) OR o.sequence <= coalesce(d.last_event_seq, 0)))
+  AND NOT (o.event_id IS NULL AND (SELECT tx FROM floor) > 0
+    AND e.seq < coalesce((SELECT x.first FROM run_outbox x WHERE x.tenant_id = e.tenant_id AND x.run_id = e.run_id), e.seq + 1))
 UNION ALL
 SELECT 'LOG-2', 'run ' || d.run_id || ' was removed at event ' || d.last_event_seq || ', the outbox has ' || count(o.sequence) || ' up to ' || coalesce(max(o.sequence), 0)
   || ', which tells it ' || count(o.sequence) FILTER (WHERE o.data ->> 'phase' = 'retention-deleted') || ' times'
@@ -121,6 +132,8 @@ FROM runplane.run_tombstones d LEFT JOIN runplane.outbox_events o ON o.tenant_id
 GROUP BY d.tenant_id, d.run_id, d.last_event_seq
 HAVING (count(o.sequence), count(DISTINCT o.sequence), max(o.sequence), max(o.sequence) FILTER (WHERE o.data ->> 'phase' = 'retention-deleted'))
   IS DISTINCT FROM (d.last_event_seq, d.last_event_seq, d.last_event_seq, d.last_event_seq)
+  AND NOT ((SELECT tx FROM floor) > 0 AND (count(o.sequence) = 0 OR (count(o.sequence), max(o.sequence), max(o.sequence) FILTER (WHERE o.data ->> 'phase' = 'retention-deleted'))
+    IS NOT DISTINCT FROM (d.last_event_seq - min(o.sequence) + 1, d.last_event_seq, d.last_event_seq)))
 UNION ALL
 SELECT 'LOG-2', 'run ' || d.run_id || ' was removed, and there is a ' || x.what || ' of it'
 FROM runplane.run_tombstones d JOIN (
@@ -138,6 +151,7 @@ LEFT JOIN LATERAL (
   WHERE e.tenant_id = r.tenant_id AND e.run_id = r.id AND e.type = 'terminal_status' ORDER BY e.seq DESC LIMIT 1
 ) t ON true
 WHERE CASE WHEN r.status::text IN (SELECT status FROM final_run) THEN r.status::text END IS DISTINCT FROM t.status
+  AND NOT EXISTS (SELECT FROM forgotten f WHERE f.tenant_id = r.tenant_id AND f.run_id = r.id)
 UNION ALL
 SELECT 'LOG-2', 'command ' || c.id || ' is ' || c.state || ' and its run tells otherwise'
 FROM runplane.commands c
@@ -146,6 +160,7 @@ LEFT JOIN LATERAL (
   WHERE e.tenant_id = c.tenant_id AND e.run_id = c.run_id AND e.command_id = c.id AND e.type = 'backend_status' AND e.payload ->> 'phase' = 'command-terminal'
 ) t ON true
 WHERE CASE WHEN c.state IN ('completed', 'failed', 'cancelled') THEN c.state::text END IS DISTINCT FROM t.state
+  AND NOT EXISTS (SELECT FROM forgotten f WHERE f.tenant_id = c.tenant_id AND f.run_id = c.run_id)
 UNION ALL
 SELECT 'LOG-2', 'command ' || c.id || ' is acknowledged and its run does not tell it'
 FROM runplane.commands c
@@ -161,6 +176,7 @@ LEFT JOIN LATERAL (
 WHERE c.type = 'steer' AND CASE WHEN c.state = 'completed' THEN t.phase IS DISTINCT FROM 'steer-consumed'
   WHEN c.failure_kind = 'steer-missed' THEN t.phase IS DISTINCT FROM 'steer-missed'
   WHEN c.state = 'acknowledged' THEN t.phase IS DISTINCT FROM 'steer-delivered' ELSE t.phase IN ('steer-consumed', 'steer-missed') END
+  AND NOT EXISTS (SELECT FROM forgotten f WHERE f.tenant_id = c.tenant_id AND f.run_id = c.run_id)
 UNION ALL
 SELECT 'LOG-2', 'cancel request ' || q.id || ' stands at ' || q.stage || ', its run tells ' || coalesce(t.phase, 'nothing')
 FROM runplane.cancel_requests q
@@ -169,6 +185,7 @@ LEFT JOIN LATERAL (
   WHERE e.tenant_id = q.tenant_id AND e.run_id = q.run_id AND e.payload ->> 'cancelRequestId' = q.id AND e.payload ->> 'phase' LIKE 'cancel-%' ORDER BY e.seq DESC LIMIT 1
 ) t ON true
 WHERE t.phase IS DISTINCT FROM 'cancel-' || q.stage
+  AND NOT EXISTS (SELECT FROM forgotten f WHERE f.tenant_id = q.tenant_id AND f.run_id = q.run_id)
 UNION ALL
 SELECT 'LOG-2', 'event ' || o.sequence || ' of run ' || r.id || ' left under another project, session, partition or shard than its run''s'
 FROM runplane.outbox_events o JOIN runplane.runs r ON r.tenant_id = o.tenant_id AND r.id = o.stream_id
