@@ -1,7 +1,9 @@
 import { waitForHorizon } from '@runplane/database/testing';
 import { encodeFeedCursor } from '@runplane/outbox';
 import { makeWorld } from '../support/route-samples';
+import { RawClient } from '../support/sse-client';
 import { OTHER_TENANT, useApi } from '../support/test-api';
+import { until } from '../support/until';
 
 const api = useApi();
 
@@ -65,5 +67,65 @@ describe('the feed', () => {
 
     expect([status, body.code, body.data.reason]).toEqual([410, 'cursor_expired', 'other-store']);
     expect((await api.call('GET', `/v1/feed?after=${body.data.oldestCursor}`)).status).toBe(200);
+  });
+});
+
+describe('registered consumers over HTTP', () => {
+  const at = '/v1/feed/consumers/crm';
+
+  test('keep a place by compare-and-set, each tenant its own', async () => {
+    const from = (await api.call('GET', '/v1/feed?after=now')).body.cursor as string;
+    const made = await api.call('PUT', at, { body: { after: from } });
+    const again = await api.call('PUT', at, { body: { after: 'start' } });
+    const { runId } = await makeWorld(api); // it forgets the consumers of worlds before
+    await api.call('PUT', at, { body: { after: from } });
+    await waitForHorizon(api.db);
+    const page = (await api.call('GET', `/v1/feed?after=${from}&limit=200`)).body;
+    const commit = (places: object, key?: string) => api.call('POST', `${at}/commit`, { body: places, key });
+
+    const committed = await commit({ from, to: page.cursor });
+    const late = await commit({ from, to: page.events[0].cursor });
+    const foreign = await commit({ from, to: page.cursor }, await api.makeKey(['feed:read'], OTHER_TENANT));
+    const why = await api.call('GET', '/v1/feed/why?consumer=crm');
+
+    expect([made.status, again.status, again.body.consumer.cursor]).toEqual([201, 200, from]);
+    expect(page.events.some((event: Item) => event.runId === runId)).toBe(true);
+    expect([committed.status, committed.body]).toEqual([200, { cursor: page.cursor, replayed: false }]);
+    expect([late.status, late.body.code, late.body.data.cursor]).toEqual([409, 'feed_consumer_moved', page.cursor]);
+    expect([foreign.status, foreign.body.code]).toEqual([404, 'feed_consumer_not_found']);
+    expect([why.status, why.body.cause]).toEqual([200, 'consumer-up-to-date']);
+    expect((await api.call('GET', '/v1/feed/status')).body).toMatchObject({
+      heldBackBy: null,
+      consumers: expect.arrayContaining([expect.objectContaining({ name: 'crm', tenantId: 'acme' })]),
+    });
+    expect((await api.call('GET', '/v1/store/feed')).text).not.toContain('crm');
+  });
+});
+
+describe('the feed as server-sent events', () => {
+  test('sends each event under its cursor, passes over what the filter leaves out, and goes on behind the last id', async () => {
+    const url = await api.app.listen({ host: '127.0.0.1', port: 0 });
+    const authorization = `Bearer ${api.adminKey}`;
+    await waitForHorizon(api.db);
+    const from = (await api.call('GET', '/v1/feed?after=now')).body.cursor as string;
+    const first = new RawClient(url, `/v1/feed/stream?after=${from}&stream=run&type=backend_status`, { authorization });
+    const { runId, epoch } = await makeWorld(api);
+    const created = await until('the first frame has come', () => first.frames[0]);
+    first.cut();
+    await api.call('POST', `/v1/runs/${runId}/finish`, { body: { epoch, outcome: { terminalStatus: 'completed' } } });
+    const second = new RawClient(url, '/v1/feed/stream?stream=run&type=terminal_status', {
+      authorization,
+      'last-event-id': created.id ?? '',
+    });
+    const ended = await until('the second frame has come', () => second.frames[0]);
+    second.cut();
+    const refused = await api.call('GET', `/v1/feed/stream?after=${encodeFeedCursor('another', { tx: 1n, position: 1n })}`);
+
+    expect([created.event, ended.event]).toEqual(['backend_status', 'terminal_status']);
+    expect([created.data, ended.data]).toMatchObject([
+      { runId, cursor: created.id, sequence: 1 },
+      { runId, cursor: ended.id },
+    ]);
+    expect([refused.status, refused.body.code]).toEqual([410, 'cursor_expired']);
   });
 });

@@ -52,7 +52,7 @@ const MARK_EVERY_MS_MAX = 3_600_000;
  *           marks. What a long transaction brings late is as young as its commit.
  * Locks     floor, alone, twice: to lift it, and for each batch. Other passes are let by.   Writes: outbox_floor, outbox_marks, outbox_events.
  * Keeps     FEED-1: a reader that stands below the floor is told so (CursorExpired), and never goes on behind a gap.
- * Repeat    safe, at any number of processes.   Source: docs/adr/0028.
+ * Repeat    safe, at any number of processes.   Source: docs/adr/0029.
  */
 export async function pruneOutboxOnce(db: Db, options: PruneOutbox = {}): Promise<PrunedOutbox> {
   const { keepMs = KEEP_MS_DEFAULT, silentMs = CONSUMER_SILENT_MS_DEFAULT, dryRun = false, limit = OUTBOX_PRUNE_PASS_ROWS } = options;
