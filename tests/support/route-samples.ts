@@ -325,6 +325,7 @@ export const ROUTE_SAMPLES: Readonly<Record<string, RouteSample>> = {
   'GET /v1/relay/sinks': { foreign: 'own' },
   'GET /v1/relay/sinks/:sink': { foreign: 'own' },
   'GET /v1/relay/sinks/:sink/keys': { foreign: 'own' },
+  'GET /v1/relay/sinks/:sink/deliveries': { foreign: 'own' },
   'GET /v1/relay/sinks/:sink/why': { query: { shard: '0' }, foreign: 'own' },
   'POST /v1/relay/sinks/:sink/skip': {
     body: () => ({ key: 'nobody/nothing', cursor: encodeFeedCursor('store', { tx: 1n, position: 1n }) }),

@@ -36,7 +36,7 @@ async function main(): Promise<void> {
   await checkStore(db);
   db.hub.addProbe(feedProbe);
   await db.hub.start();
-  const relay = await startRelay(db, { sinks: await openSinks(config.sinks), onError });
+  const relay = await startRelay(db, { sinks: await openSinks(db, config.sinks, onError), onError });
   say(`serves ${config.sinks.map(({ name }) => name).join(', ')} as ${relay.owner}`);
   await stopped;
   await relay.stop();

@@ -192,7 +192,7 @@ function outboxAges({ outboxKeepDays, consumerSilentDays }: Config): OutboxAges 
 
 async function relayOf(config: Config, db: Db, app: App): Promise<Relay> {
   const report = loopErrors(app);
-  return startRelay(db, { sinks: await openSinks(config.sinks), owner: newOwner(), onError: report });
+  return startRelay(db, { sinks: await openSinks(db, config.sinks, report), owner: newOwner(), onError: report });
 }
 
 /** One incarnation of this process: a restart under the same name is somebody else. */

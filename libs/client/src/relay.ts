@@ -12,12 +12,21 @@ import {
   SinkStatusList,
   type SkipEvent,
   SkippedEvent,
+  type WebhookDelivery,
+  WebhookDeliveryPage,
 } from '@runplane/contracts';
 import { callsOf } from './calls';
 import type { CallOptions, Transport } from './transport';
 
 export interface BlockedKeyFilter {
   state?: BlockedKey['state'] | undefined;
+  key?: string | undefined;
+  cursor?: string | undefined;
+  limit?: number | undefined;
+}
+
+export interface WebhookDeliveryFilter {
+  outcome?: WebhookDelivery['outcome'] | undefined;
   key?: string | undefined;
   cursor?: string | undefined;
   limit?: number | undefined;
@@ -35,6 +44,10 @@ export function relayCalls(transport: Transport) {
 
     listBlockedKeys: (sink: string, filter: BlockedKeyFilter = {}, o?: CallOptions): Promise<BlockedKeyPage> =>
       get(`${at(sink)}/keys`, BlockedKeyPage, { ...filter }, o),
+
+    /** What was posted to a webhook's endpoint and what it answered, the newest first. */
+    listWebhookDeliveries: (sink: string, filter: WebhookDeliveryFilter = {}, o?: CallOptions): Promise<WebhookDeliveryPage> =>
+      get(`${at(sink)}/deliveries`, WebhookDeliveryPage, { ...filter }, o),
 
     /** Why the events of a key or a shard have or have not reached the sink. */
     explainSink: (sink: string, of: { key: string } | { shard: number }, o?: CallOptions): Promise<RelayExplanation> =>

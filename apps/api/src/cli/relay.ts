@@ -1,5 +1,5 @@
-import type { BlockedKeyPage, SinkStatus } from '@runplane/contracts';
-import { createRelayControl, explainSink, getRelayStatus, listBlockedKeys } from '@runplane/outbox';
+import type { BlockedKeyPage, SinkStatus, WebhookDeliveryPage } from '@runplane/contracts';
+import { createRelayControl, explainSink, getRelayStatus, listBlockedKeys, listWebhookDeliveries } from '@runplane/outbox';
 import { InvalidArgumentError, type Command } from 'commander';
 import { describeWhy } from './why';
 import { table, withDb, type Terminal } from './terminal';
@@ -24,6 +24,17 @@ export function addRelayCommands(program: Command, terminal: Terminal): void {
     .action(async (sink: string, { parked, cursor }: { parked?: boolean; cursor?: string }, command: Command) => {
       const page = await withDb(command, (db) => listBlockedKeys(db, { sink, cursor, ...(parked === true ? { state: 'parked' } : {}) }));
       terminal.print(command, page, () => describeKeys(page));
+    });
+  relay
+    .command('deliveries <sink>')
+    .description('What was posted to the endpoint of a webhook and what it answered, the newest first; of the last seven days.')
+    .option('--key <key>', 'only of this key')
+    .option('--failed', 'only what the endpoint failed at')
+    .option('--cursor <cursor>', 'of the page before')
+    .action(async (sink: string, { key, failed, cursor }: { key?: string; failed?: boolean; cursor?: string }, command: Command) => {
+      const only = failed === true ? { outcome: 'failed' as const } : {};
+      const page = await withDb(command, (db) => listWebhookDeliveries(db, { sink, key, cursor, ...only }));
+      terminal.print(command, page, () => describeDeliveries(page));
     });
   relay
     .command('skip <sink> <key> <cursor>')
@@ -103,6 +114,23 @@ function describeSinks(sinks: readonly SinkStatus[]): string {
       s.firstError ?? '',
     ]),
   ]);
+}
+
+function describeDeliveries({ deliveries, cursor }: WebhookDeliveryPage): string {
+  if (deliveries.length === 0) return 'Nothing was posted.';
+  const lines = table([
+    ['TRIED', 'OUTCOME', 'HTTP', 'MS', 'KEY', 'EVENT', 'ERROR'],
+    ...deliveries.map(({ triedAt, outcome, httpStatus, durationMs, key, sequence, type, error }) => [
+      triedAt,
+      outcome,
+      httpStatus === null ? '' : String(httpStatus),
+      String(durationMs),
+      key,
+      `${sequence} ${type}`,
+      error ?? '',
+    ]),
+  ]);
+  return cursor === null ? lines : `${lines}\n\nmore: --cursor ${cursor}`;
 }
 
 function describeKeys({ keys, cursor }: BlockedKeyPage): string {

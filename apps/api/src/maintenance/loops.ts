@@ -8,7 +8,7 @@ import {
   type RetentionKind,
 } from '@runplane/contracts';
 import type { Db, Stream } from '@runplane/database';
-import { getFeedStatus, pruneOutboxOnce, type PruneOutbox } from '@runplane/outbox';
+import { getFeedStatus, pruneOutboxOnce, pruneWebhookDeliveriesOnce, type PruneOutbox } from '@runplane/outbox';
 import {
   expireReservationsOnce,
   failExhaustedSubmissionsOnce,
@@ -99,6 +99,7 @@ export function startLoops({ db, credentials, launcher, collector, retention = '
     ),
     every('expireReservations', 10_000, () => expireReservationsOnce(db)),
     every('compactRunCounts', 10_000, () => compactRunCountsOnce(db)),
+    every('pruneWebhookDeliveries', 60_000, () => pruneWebhookDeliveriesOnce(db)),
     every('pruneReservations', 60_000, () => pruneReservationsOnce(db)),
     eraser(db, onError),
     ...(retention === 'off' ? [] : RETENTION_KINDS.map((kind) => pruner(db, kind, retention.archive, onError))),
