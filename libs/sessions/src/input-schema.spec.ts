@@ -1,4 +1,5 @@
 import { INPUT_SCHEMA_BYTES_MAX, isDomainError, type JsonObject, type JsonValue } from '@runplane/contracts';
+import { Script } from 'node:vm';
 import { requireFittingValue, requireInputSchema } from './input-schema';
 
 const refusal = (work: () => void): { code: string; said: string } | undefined => {
@@ -85,6 +86,16 @@ test.each<[string, JsonObject, JsonValue]>([
     said: expect.stringContaining('takes longer than 100 ms'),
   });
   expect(refusal(() => requireFittingValue({ type: 'string' }, 'next'))).toBeUndefined();
+});
+
+test('an answer that was stopped once, on a busy machine, is checked again', () => {
+  const stopped = Object.assign(new Error('stopped'), { code: 'ERR_SCRIPT_EXECUTION_TIMEOUT' });
+  const run = jest.spyOn(Script.prototype, 'runInContext').mockImplementationOnce(() => {
+    throw stopped;
+  });
+  expect(refusal(() => requireFittingValue({ type: 'string' }, 'fits'))).toBeUndefined();
+  expect(run).toHaveBeenCalledTimes(2);
+  run.mockRestore();
 });
 
 test('an answer has a size', () => {

@@ -35,7 +35,9 @@ export function requireFittingValue(schema: JsonValue, value: JsonValue): void {
     throw new PayloadTooLarge(`An answer has at most ${INPUT_VALUE_BYTES_MAX} bytes.`, { bytesMax: INPUT_VALUE_BYTES_MAX });
   }
   const check = compiled(schema);
-  const outcome = underClock(() => check(value));
+  let outcome = underClock(() => check(value));
+  // The clock goes on while other processes have the CPU: an answer is not refused because the machine was busy for a moment.
+  if (outcome === 'stopped') outcome = underClock(() => check(value));
   if (outcome === true) return;
   const [error] = outcome === false ? (check.errors ?? []) : [];
   const issue =

@@ -46,6 +46,13 @@ export const readingGuards = [
     test: feed('beyond the horizon (a restored copy) is refused'),
   },
   {
+    name: 'a cursor behind which events have been removed is refused',
+    file: 'libs/outbox/src/feed-cursor.ts',
+    text: 'if (isBefore(cursor, floor))',
+    replacement: 'if (isBefore(cursor, floor) && cursor === undefined)',
+    test: { file: 'libs/outbox/src/feed-consumers.int.spec.ts', name: 'a cursor below it is told where to go on' },
+  },
+  {
     name: 'a filtered page says how far it has looked',
     file: 'libs/outbox/src/read-feed.ts',
     text: 'if (scanTx !== null && scanPosition !== null) return { place: { tx: scanTx, position: scanPosition }, more: true };',
