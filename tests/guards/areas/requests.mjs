@@ -107,6 +107,13 @@ export const requestsGuards = [
     test: askingFolds('an answer fits its schema'),
   },
   {
+    name: 'an answer is not refused because the machine was busy for a moment',
+    file: `${SESSIONS}/input-schema.ts`,
+    text: "if (outcome === 'stopped') outcome = underClock(() => check(value));",
+    replacement: '',
+    test: askingSchemas('an answer that was stopped once'),
+  },
+  {
     name: 'the number of open approvals is bounded',
     file: approval,
     text: 'if (open >= OPEN_REQUESTS_MAX) {',
