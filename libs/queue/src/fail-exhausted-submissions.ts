@@ -2,16 +2,18 @@ import { SUBMISSION_ATTEMPTS_MAX } from '@runplane/contracts';
 import { inTransaction, type Db } from '@runplane/database';
 import { lockHead, markSubmissionEnded, type SessionKey } from '@runplane/sessions';
 import { CLAIM_ENDED } from './submission-claim.sql';
-import { listExhausted, lockExhausted } from './submission-exhausted.sql';
+import { listExhausted, lockExhausted, putOffExhausted } from './submission-exhausted.sql';
 
 /** Of one pass. */
 const ROWS_MAX = 50;
+/** How long one whose end could not be told is left alone. */
+const PUT_OFF_MS = 60_000;
 
 /**
  * Fails submissions that were claimed as often as they may be, and whose last claim is over: what stands behind them in their sessions goes on. The
  * event tells the last error.
  *
- * Returns   how many were failed, and of how many sessions the end could not be told; those come again with the next pass.
+ * Returns   how many were failed, and of how many sessions the end could not be told; those come again a minute later.
  * Locks     session head → submission head, a transaction for each; whether it is still so is looked at under both.
  * Emits     submission/failed.   Repeat: safe, also by several processes.   Keeps: FIFO-1, OWN-1.
  */
@@ -27,6 +29,7 @@ export async function failExhaustedSubmissionsOnce(
     } catch (error) {
       failed += 1;
       onError?.(error, key);
+      await putOffExhausted(db.sql, key, PUT_OFF_MS);
     }
   }
   return { changed, failed };

@@ -23,12 +23,13 @@ export {
   type ListQueueTasks,
 } from './read-queue-tasks';
 export { readyDueTasksOnce } from './ready-due-tasks';
+export { renewSubmission, renewSubmissions } from './renew-submissions';
 export { requeueSubmission } from './requeue-submission';
 export { runQueueTask } from './run-queue-task';
 export { scheduleQueueTask } from './schedule-queue-task';
 export { expireReservationsOnce, settleAttemptsOnce, type QueuePass } from './settle-attempts';
 export { renewQueueTask, renewQueueTasks, settleQueueTask, settleQueueTasks } from './settle-queue-tasks';
-export { releaseSubmission, renewSubmission, renewSubmissions, settleSubmissions } from './settle-submissions';
+export { releaseSubmission, settleSubmissions } from './settle-submissions';
 export { startQueuedTurnsOnce, type StartedTurns } from './start-queued-turns';
 export { sweepQueueLeasesOnce } from './sweep-queue-leases';
 export { type TaskKey } from './task.sql';

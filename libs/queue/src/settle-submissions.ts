@@ -1,80 +1,19 @@
 import {
-  ClaimLost,
+  type ClaimLost,
   freeText,
   isDomainError,
-  LockTimeout,
   parseInput,
-  RenewSubmissions,
   SettleSubmissions,
   SUBMISSION_ERROR_CODE_POINTS_MAX,
-  SubmissionNotFound,
   type ReleaseSubmission,
-  type RenewedSubmission,
-  type RenewSubmission,
   type Submission,
   type SubmissionVerdict,
 } from '@runplane/contracts';
-import { announce, backOffMs, executorOf, inLockOrder, isTx, takingLock, type At, type Db, type Tx } from '@runplane/database';
+import { announce, executorOf, isTx, type At, type Db } from '@runplane/database';
 import { getSubmission, markSubmissionEnded, submissionStreams, type SubmissionKey } from '@runplane/sessions';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { eachBounded } from './each-bounded';
-import { releaseHeads, renewHeads, type GivenRelease, type HoldRow, type NamedClaim } from './submission-hold.sql';
-
-/**
- * Prolongs claims from now on: each holder names session, operation and epoch. Called alone it runs on the connection of the renewals, and never waits
- * there for a head that somebody holds: it looks again.
- *
- * Returns   a verdict for each, in the order of the call: `ok` with what remains, `claim_lost` (its time has come, or it was taken away: stop the
- *           work), `not_found`.
- * Locks     submission heads by session. One statement.   Errors: InvalidRequest, LockTimeout.   Repeat: safe.   Keeps: OWN-1, OWN-2.
- */
-export async function renewSubmissions(
-  at: At,
-  { tenantId, ...input }: { tenantId: string } & RenewSubmissions,
-): Promise<SubmissionVerdict[]> {
-  const { claims, leaseMs } = parseInput(RenewSubmissions, input);
-  const found = isTx(at) ? await renewInTx(at, { tenantId, claims, leaseMs }) : await renewOnLane(at, { tenantId, claims, leaseMs });
-  return inOrder(claims, found).map(([claim, row]) => verdictOf(claim, row, row.isHeld ? 'ok' : lostOrNone(row)));
-}
-
-interface Renewal {
-  readonly tenantId: string;
-  readonly claims: readonly NamedClaim[];
-  readonly leaseMs: number;
-}
-
-function renewInTx(tx: Tx, renewal: Renewal): Promise<HoldRow[]> {
-  takingHeads(tx, renewal.tenantId, renewal.claims);
-  return renewHeads(tx, { ...renewal, wait: true });
-}
-
-/** How soon a renewal looks again at heads that somebody holds. */
-const LOOK_AGAIN = { baseMs: 10, maxMs: 100 };
-
-async function renewOnLane(db: Db, { claims, ...renewal }: Renewal): Promise<HoldRow[]> {
-  const deadline = performance.now() + db.options.lockTimeoutMs;
-  const done: HoldRow[] = [];
-  for (let look = 1, left = claims; ; look += 1) {
-    const found = await renewHeads(db.lane, { ...renewal, claims: left, wait: false });
-    done.push(...found.filter(({ isBusy }) => !isBusy));
-    const busy = new Set(found.filter(({ isBusy }) => isBusy).map(({ sessionId }) => sessionId));
-    if (busy.size === 0) return done;
-    if (performance.now() > deadline) throw new LockTimeout();
-    left = left.filter(({ sessionId }) => busy.has(sessionId));
-    await sleep(backOffMs(look, LOOK_AGAIN));
-  }
-}
-
-/** The same for one. Errors: SubmissionNotFound, ClaimLost, LockTimeout, InvalidRequest. */
-export async function renewSubmission(
-  at: At,
-  { tenantId, sessionId, operationId, ...renewal }: SubmissionKey & RenewSubmission,
-): Promise<RenewedSubmission> {
-  const claim = { sessionId, operationId, epoch: renewal.epoch };
-  const [verdict] = await renewSubmissions(at, { tenantId, claims: [claim], leaseMs: renewal.leaseMs });
-  const { claimRemainingMs } = requireOk(verdict, claim);
-  return { operationId, claimRemainingMs: claimRemainingMs ?? 0 };
-}
+import { releaseHeads, type GivenRelease, type HoldRow, type NamedClaim } from './submission-hold.sql';
+import { inOrder, lostOrNone, requireOk, takingHeads, verdictOf } from './submission-verdicts';
 
 /**
  * Ends claims with their results, or gives them back.
@@ -174,35 +113,3 @@ export async function releaseSubmission(
 
 /** A release makes the epoch grow by one, and a claim after it by one more. */
 const wasReleased = ({ epoch }: NamedClaim, { isWaiting, currentEpoch }: HoldRow): boolean => isWaiting && currentEpoch === epoch + 1;
-const lostOrNone = ({ state }: HoldRow): 'claim_lost' | 'not_found' => (state === null ? 'not_found' : 'claim_lost');
-
-function verdictOf({ sessionId, operationId }: NamedClaim, row: HoldRow, verdict: SubmissionVerdict['verdict']): SubmissionVerdict {
-  const { state, currentEpoch, claimRemainingMs } = row;
-  return { sessionId, operationId, verdict, state, currentEpoch, claimRemainingMs };
-}
-
-function takingHeads(tx: Tx, tenantId: string, claims: readonly NamedClaim[]): void {
-  takingLock(tx, 'submissionHead', ...inLockOrder(claims.map(({ sessionId }) => `${tenantId}/${sessionId}`)));
-}
-
-function inOrder<Claim extends NamedClaim>(claims: readonly Claim[], found: readonly HoldRow[]): [Claim, HoldRow][] {
-  const bySession = new Map(found.map((row) => [row.sessionId, row]));
-  return claims.map((claim) => {
-    const row = bySession.get(claim.sessionId);
-    if (row === undefined) throw new Error(`a statement over claims told nothing of session ${claim.sessionId}`);
-    return [claim, row];
-  });
-}
-
-function requireOk(verdict: SubmissionVerdict | undefined, { sessionId, operationId, epoch }: NamedClaim): SubmissionVerdict {
-  if (verdict === undefined || verdict.verdict === 'not_found')
-    throw new SubmissionNotFound(`Session ${sessionId} has no submission ${operationId}.`, { sessionId, operationId });
-  if (verdict.verdict !== 'claim_lost') return verdict;
-  const { currentEpoch } = verdict;
-  throw new ClaimLost(`The claim ${epoch} of submission ${operationId} in session ${sessionId} is over.`, {
-    sessionId,
-    operationId,
-    epoch,
-    currentEpoch,
-  });
-}

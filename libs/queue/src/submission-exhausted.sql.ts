@@ -38,3 +38,16 @@ export async function lockExhausted(tx: Tx, { tenantId, sessionId }: SessionKey)
   );
   return head?.isOver === true ? head : undefined;
 }
+
+/** Leaves such a head alone for a while, so that those behind it have their turn. Who claims does not find it in any case. */
+export async function putOffExhausted(on: SqlExecutor, { tenantId, sessionId }: SessionKey, ms: number): Promise<void> {
+  await on.query(
+    sql`WITH l AS MATERIALIZED (
+          SELECT tenant_id, session_id FROM runplane.submission_heads
+          WHERE tenant_id = ${tenantId}::text AND session_id = ${sessionId}::text AND attempts + 0 >= ${SUBMISSION_ATTEMPTS_MAX}::int
+            AND ready_at <= (SELECT runplane.app_now()) FOR NO KEY UPDATE SKIP LOCKED
+        )
+        UPDATE runplane.submission_heads h SET ready_at = runplane.app_now() + ${ms}::int * interval '1 millisecond' FROM l
+        WHERE h.tenant_id = l.tenant_id AND h.session_id = l.session_id RETURNING 1 AS "done"`,
+  );
+}

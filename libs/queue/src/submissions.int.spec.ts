@@ -270,6 +270,30 @@ describe('a holder', () => {
   });
 });
 
+test('what cannot be failed does not keep those behind it from their end', async () => {
+  const [broken, fine] = [await aClaimedSubmission(t.db), await aClaimedSubmission(t.db)];
+  for (const own of [broken, fine]) {
+    await t.db.sql.query(
+      sql`UPDATE runplane.submission_heads SET attempts = ${SUBMISSION_ATTEMPTS_MAX}::int WHERE session_id = ${own.sessionId}::text`,
+    );
+    await passSubmissionTime(t.db, own);
+  }
+  const header = (text: string) =>
+    t.db.sql.query(sql`UPDATE runplane.session_heads SET header = ${text}::json WHERE session_id = ${broken.sessionId}::text`);
+  await header('[]');
+  const errors: unknown[] = [];
+  const sweep = () => failExhaustedSubmissionsOnce(t.db, { limit: 1, onError: (error) => errors.push(error) });
+  expect([await sweep(), await sweep(), await sweep()]).toEqual([
+    { changed: 0, failed: 1 },
+    { changed: 1, failed: 0 },
+    { changed: 0, failed: 0 },
+  ]);
+  expect(errors).toHaveLength(1);
+  await header(`{"id":"${broken.sessionId}"}`);
+  await passSubmissionTime(t.db, broken);
+  expect(await sweep()).toEqual({ changed: 1, failed: 0 });
+});
+
 describe('a re-queue', () => {
   test('puts a failed submission behind all others, with claims counted anew under greater epochs', async () => {
     const first = await aClaimedSubmission(t.db, { kind });

@@ -73,7 +73,7 @@ export const submissionClaimGuards = [
   },
   {
     name: 'a renewal of submissions waits for nobody on the lane',
-    file: `${QUEUE}/settle-submissions.ts`,
+    file: `${QUEUE}/renew-submissions.ts`,
     text: 'await renewHeads(db.lane, { ...renewal, claims: left, wait: false });',
     replacement: 'await renewHeads(db.lane, { ...renewal, claims: left, wait: true });',
     test: met('a renewal does not wait for an end that is under way'),
