@@ -16,6 +16,7 @@ import { sessionViewsGuards } from './areas/session-views.mjs';
 import { sessionsGuards } from './areas/sessions.mjs';
 import { sharedStatementsGuards } from './areas/shared-statements.mjs';
 import { statesGuards } from './areas/states.mjs';
+import { queuedTurnGuards } from './areas/queued-turns.mjs';
 import { submissionClaimGuards } from './areas/submission-claims.mjs';
 import { submissionGuards } from './areas/submissions.mjs';
 
@@ -36,6 +37,7 @@ const AREAS = {
   sessions: sessionsGuards,
   'shared-statements': sharedStatementsGuards,
   states: statesGuards,
+  'queued-turns': queuedTurnGuards,
   'submission-claims': submissionClaimGuards,
   submissions: submissionGuards,
 };

@@ -99,8 +99,16 @@ export const SUBMISSION_STATES = ['pending', 'completed', 'failed'] as const;
 export type SubmissionState = (typeof SUBMISSION_STATES)[number];
 export const SUBMISSION_TRANSITIONS = {
   pending: {
-    completed: ['endSubmission', 'settleSubmissions'],
-    failed: ['endSubmission', 'settleSubmissions', 'failExhaustedSubmissionsOnce', 'deleteSession', 'forkSession', 'importSession'],
+    completed: ['endSubmission', 'settleSubmissions', 'startQueuedTurnsOnce'],
+    failed: [
+      'endSubmission',
+      'settleSubmissions',
+      'startQueuedTurnsOnce',
+      'failExhaustedSubmissionsOnce',
+      'deleteSession',
+      'forkSession',
+      'importSession',
+    ],
   },
   completed: {},
   failed: { pending: ['requeueSubmission'] },

@@ -1,0 +1,50 @@
+// Turns that wait in the queues of their sessions, what starts them, and claims of callers who have gone.
+const turns = (name) => ({ file: 'libs/queue/src/queued-turns.int.spec.ts', name });
+const admission = (name) => ({ file: 'libs/runs/src/admit-steer.int.spec.ts', name });
+const claims = (name) => ({ file: 'tests/contract/http-claims.spec.ts', name });
+const inOrder = 'waits behind the open one and those before it, in the order of their calls; a repeat is a repeat';
+
+export const queuedTurnGuards = [
+  {
+    name: 'a queued turn does not overtake in a free session',
+    file: 'libs/runs/src/admit-turn.ts',
+    text: 'if (enqueues && !queue.isQueueEmpty)',
+    replacement: 'if (enqueues && !queue.isQueueEmpty && active !== undefined)',
+    test: admission(inOrder),
+  },
+  {
+    name: 'the key of a queued turn is that of its content',
+    file: 'libs/runs/src/queued-turn.ts',
+    text: 'if (stored === undefined || contentHash(stored).hash !== contentHash(turn.payload).hash) {',
+    replacement: 'if (stored === undefined) {',
+    test: admission(inOrder),
+  },
+  {
+    name: 'the end of a turn calls the next one',
+    file: 'libs/sessions/src/session.sql.ts',
+    text: 'if (ended?.turnWaits === true) await callQueuedTurn(tx, { tenantId, sessionId });',
+    replacement: '',
+    test: admission(inOrder),
+  },
+  {
+    name: 'a busy session uses up no tries',
+    file: 'libs/queue/src/start-queued-turns.ts',
+    text: 'await releaseSubmission(tx, { ...key, operationId, epoch });',
+    replacement: "await releaseSubmission(tx, { ...key, operationId, epoch, error: 'busy' });",
+    test: turns('of a session that is busy waits without its tries being used up, and is called by the end of the open turn'),
+  },
+  {
+    name: 'a queued turn that can never be admitted fails',
+    file: 'libs/queue/src/start-queued-turns.ts',
+    text: 'const isForGood = isDomainError(error) && !error.retryable;',
+    replacement: 'const isForGood = false;',
+    test: turns('that can never be admitted fails with the reason, and the next one goes on'),
+  },
+  {
+    name: 'what was claimed for a caller who has gone is given back',
+    file: 'apps/api/src/http/claims.ts',
+    text: 'if (raw.destroyed) handBack();',
+    replacement: 'if (raw.destroyed) void 0;',
+    test: claims('a task that was claimed for a caller who has gone meanwhile is given back at once, and the try does not count'),
+  },
+];
