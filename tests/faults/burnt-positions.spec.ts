@@ -3,7 +3,7 @@ import os from 'node:os';
 import path from 'node:path';
 import { ensureTenant, inTransaction, migrate, openDb, startEmbeddedPostgres, type Db, type EmbeddedPostgres } from '@runplane/database';
 import { assertInvariants } from '@runplane/database/testing';
-import { readFeed, waitForFeed } from '@runplane/outbox';
+import { commitFeedConsumer, createOutbox, getFeedConsumer, readFeed, waitForFeed } from '@runplane/outbox';
 import { appendRunEvents, registerRunProbes } from '@runplane/runs';
 import { aClaimedRun, message, TENANT } from '@runplane/runs/testing';
 
@@ -123,4 +123,36 @@ test('transaction numbers that a crash gives out again hide nothing: a reader th
     const { events } = await readFeed(db.sql, { tenantId: TENANT, after, limit: 200 });
     expect(events.map(({ data }) => data['text'])).toEqual(['under a number of before']);
   }
+});
+
+test('a consumer whose server is killed between handler and commit handles every acknowledged event, and none out of order', async () => {
+  const { run, epoch } = await aClaimedRun(db);
+  const key = { tenantId: TENANT, runId: run.id, epoch };
+  const consumer = { tenantId: TENANT, name: 'through-crashes' };
+  await createOutbox(db).registerFeedConsumer({ ...consumer, after: await headOfFeed() });
+  const handled: string[] = [];
+  const acknowledged: string[] = [];
+  const handlePage = async (commits: boolean): Promise<number> => {
+    const { cursor } = await getFeedConsumer(db, consumer);
+    const page = await readFeed(db.sql, { tenantId: TENANT, after: cursor, limit: 7, filter: { runId: run.id } });
+    handled.push(...page.events.map(({ data }) => String(data['text'])));
+    if (commits) await commitFeedConsumer(db, { ...consumer, from: cursor, to: page.cursor });
+    return page.events.length;
+  };
+
+  for (let n = 0; n < 20; n += 1) {
+    const text = `event ${n}`;
+    await appendRunEvents(db, { ...key, events: [message(text)] });
+    acknowledged.push(text);
+  }
+  await handlePage(true);
+  await handlePage(false);
+  await postgres.crash();
+  await db.close();
+  postgres = await startEmbeddedPostgres({ dataDir: path.join(dir, 'postgres'), durability: 'server-default' });
+  await open();
+  while ((await handlePage(true)) > 0);
+
+  expect([...new Set(handled)]).toEqual(acknowledged);
+  expect(handled.length).toBeGreaterThan(acknowledged.length); // what was handled and not committed came again
 });

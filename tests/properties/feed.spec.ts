@@ -1,6 +1,6 @@
 import { inTransaction, joinTransaction } from '@runplane/database';
 import { openClient, useDatabase, waitForHorizon } from '@runplane/database/testing';
-import { readFeed } from '@runplane/outbox';
+import { commitFeedConsumer, createOutbox, deleteFeedConsumer, getFeedConsumer, readFeed } from '@runplane/outbox';
 import { admitTurn, appendRunEvents, claimRun, createRuns, finishRun } from '@runplane/runs';
 import { aClaimedRun, aClaimedTurn, endLease, makeTenants, message, newTurn, TENANT } from '@runplane/runs/testing';
 import fc from 'fast-check';
@@ -43,6 +43,44 @@ function follow(from: string, limit: number): { stop(): Promise<Seen[]> } {
       stopping = true;
       await reading;
       return seen;
+    },
+  };
+}
+
+let consumers = 0;
+
+/**
+ * Two processes under one consumer's name. Each begins where the store says, reads, handles, and then may crash instead of the commit: it begins anew.
+ * What is handled, is so at least once.
+ */
+async function consume(from: string, limit: number, crashes: readonly boolean[]): Promise<{ stop(): Promise<Seen[]> }> {
+  const key = { tenantId: undefined, name: `consumer-${(consumers += 1)}` };
+  await createOutbox(t.db).registerFeedConsumer({ ...key, after: from });
+  const handled: Seen[] = [];
+  let stopping = false;
+  let pages = 0;
+  const work = async (): Promise<void> => {
+    for (;;) {
+      const last = stopping;
+      const { cursor } = await getFeedConsumer(t.db, key);
+      const page = await readFeed(t.db.sql, { tenantId: undefined, after: cursor, limit });
+      handled.push(...page.events.map(({ streamId: stream, sequence, eventId }) => ({ stream, sequence, eventId })));
+      if (last && page.events.length === 0 && !page.more) return;
+      if (crashes[(pages += 1) % crashes.length] === true) continue;
+      await commitFeedConsumer(t.db, { ...key, from: cursor, to: page.cursor }).catch((error: unknown) => {
+        if ((error as { code?: string }).code !== 'feed_consumer_moved') throw error;
+      });
+      await delay(page.events.length === 0 ? 2 : 0);
+    }
+  };
+  const working = Promise.all([work(), work()]);
+  return {
+    async stop() {
+      await waitForHorizon(t.db);
+      stopping = true;
+      await working;
+      await deleteFeedConsumer(t.db, key);
+      return handled.filter(({ eventId }, at) => handled.findIndex((each) => each.eventId === eventId) === at);
     },
   };
 }
@@ -101,16 +139,21 @@ const writers = fc.array(
   { minLength: 2, maxLength: 8 },
 );
 
-test('overlapping writers of a few runs', async () => {
+/** Which of a consumer's pages end in a crash before their commit; not all of them. */
+const crashPlan = fc.array(fc.boolean(), { minLength: 1, maxLength: 5 }).map((crashes) => [...crashes, false]);
+
+test('overlapping writers of a few runs, followed, and consumed by two processes that crash between handler and commit', async () => {
   const claims = (await Promise.all([aClaimedRun(t.db), aClaimedRun(t.db), aClaimedRun(t.db)])).sort((a, b) =>
     a.run.id < b.run.id ? -1 : 1,
   );
   const sequences = claims.map(() => 2);
 
   await search(
-    fc.asyncProperty(writers, fc.integer({ min: 1, max: 4 }), async (plan, limit) => {
+    fc.asyncProperty(writers, fc.integer({ min: 1, max: 4 }), crashPlan, async (plan, limit, crashes) => {
       const time = clock();
-      const reader = follow(await head(), limit);
+      const from = await head();
+      const reader = follow(from, limit);
+      const consumer = await consume(from, 5 - limit, crashes);
       const before = Math.min(...sequences);
       const writes = plan.map(async ({ runs, events, begin, write, end, old, rollsBack }) => {
         await time.at(begin);
@@ -134,7 +177,7 @@ test('overlapping writers of a few runs', async () => {
       });
       await time.run(TICKS);
       await Promise.all(writes);
-      const seen = await reader.stop();
+      const [seen, handled] = await Promise.all([reader.stop(), consumer.stop()]);
 
       const committed = await committedOf(
         claims.map(({ run }) => run.id),
@@ -145,6 +188,7 @@ test('overlapping writers of a few runs', async () => {
       );
       for (const { stream, sequence } of fresh) sequences[claims.findIndex(({ run }) => run.id === stream)] = sequence;
       assertEachOnceInOrder(seen, fresh);
+      assertEachOnceInOrder(handled, fresh);
     }),
   );
 });

@@ -1,4 +1,4 @@
-import { checkStore, readStore } from './store';
+import { checkStore, isRebaseNeeded, readStore, rebaseStore } from './store';
 import { sql } from './sql';
 import { openClient, useDatabase, waitUntilBlocked } from './testing';
 import { inTransaction } from './tx';
@@ -68,4 +68,21 @@ it('a rebase waits for open appends, and of many processes one does it', async (
   await writer.end();
 
   expect((await Promise.all(checks)).map(({ rebased }) => rebased).sort()).toEqual([false, true]);
+});
+
+it('a rebase is noticed, done by hand, and forced where the cluster looks the same; never below the floor or a consumer', async () => {
+  await database.db.sql.query(sql`UPDATE runplane.outbox_floor SET tx = 99900000000000`);
+  await database.db.sql.query(sql`INSERT INTO runplane.feed_consumers (scope, name, tx, position) VALUES ('*', 'far', 99910000000000, 0)`);
+  expect([await isRebaseNeeded(database.db.sql), await rebaseStore(database.db)]).toEqual([false, false]);
+  await comeFromElsewhere();
+
+  expect([await isRebaseNeeded(database.db.sql), await rebaseStore(database.db), await isRebaseNeeded(database.db.sql)]).toEqual([
+    true,
+    true,
+    false,
+  ]);
+  expect(await feedTx()).toBeGreaterThan(99910000000000n + 2n ** 32n);
+  const before = await readStore(database.db.sql);
+  expect(await rebaseStore(database.db, { force: true })).toBe(true);
+  expect(await readStore(database.db.sql)).toMatchObject({ storeId: before.storeId, txOffset: before.txOffset + 2n ** 32n });
 });

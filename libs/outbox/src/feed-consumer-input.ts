@@ -1,7 +1,7 @@
 import { FeedConsumerNotFound, identifier, parseInput } from '@runplane/contracts';
 import type { SqlExecutor } from '@runplane/database';
 import { readStorePlaces } from './feed-consumer.sql';
-import { assertReadable, decodeFeedCursor, floorOf } from './feed-cursor';
+import { assertReadable, decodeFeedCursor, floorOf, laterPlace } from './feed-cursor';
 import type { FeedPlace } from './feed.sql';
 
 export const parseConsumerName = (name: string): string => parseInput(identifier, name);
@@ -20,5 +20,5 @@ export async function placeToStartAt(on: SqlExecutor, start: string): Promise<Fe
   const { headTx, headPosition } = store;
   const floor = floorOf(store);
   if (start === 'start') return floor;
-  return headTx === null || headPosition === null ? floor : { tx: headTx, position: headPosition };
+  return headTx === null || headPosition === null ? floor : laterPlace(floor, { tx: headTx, position: headPosition });
 }

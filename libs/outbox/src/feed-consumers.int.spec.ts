@@ -9,6 +9,7 @@ import { pruneOutboxOnce } from './prune-outbox-once';
 import { readFeed } from './read-feed';
 import { getFeedConsumer, listFeedConsumers } from './read-feed-consumers';
 import { registerFeedConsumer } from './register-feed-consumer';
+import { disableSink, enableSink, registerSinks } from './relay';
 import { testStreams } from './testing/test-streams';
 
 // Consumers, and the retention that waits for them: what is removed is behind everybody who is known, and old.
@@ -189,6 +190,27 @@ describe('retention', () => {
       holdsFloor: true,
     });
     await t.db.pool.query(`DELETE FROM runplane.feed_consumers`);
+  });
+
+  test('waits for what a sink has not got, also for what it holds behind a blocked key', async () => {
+    const events = await written({ streamId: 'r2-sink', count: 5 });
+    await registerSinks(t.db, [{ name: 'kafka', kind: 'kafka', start: cursorAt(events, 1) }]);
+    await t.db.pool.query(
+      `INSERT INTO runplane.outbox_held (sink, shard, partition_key, tx, position) SELECT 'kafka', shard, partition_key, tx, position FROM runplane.outbox_events WHERE stream_id = 'r2-sink' AND sequence = 1`,
+    );
+    await markAsOld();
+    const gone = async () => (await pruneOutboxOnce(t.db, old), 5 - (await rowsLeft('r2-sink')));
+
+    expect([await gone(), (await pruneOutboxOnce(t.db, old)).heldBy]).toEqual([0, 'sink kafka']);
+    await t.db.pool.query(`DELETE FROM runplane.outbox_held`);
+    expect(await gone()).toBe(2);
+    await inTransaction(t.db, (tx) => disableSink(tx, { sink: 'kafka' }));
+    expect(await gone()).toBe(5);
+    const { cursor } = await readFeed(t.db.sql, { tenantId, after: 'now' }); // of an outbox that is empty now
+    expect(await readFeed(t.db.sql, { tenantId, after: cursor })).toMatchObject({ events: [], cursor, more: false });
+    await expect(inTransaction(t.db, (tx) => enableSink(tx, { sink: 'kafka' }))).rejects.toMatchObject({ code: 'cursor_expired' });
+    expect(await inTransaction(t.db, (tx) => enableSink(tx, { sink: 'kafka', start: 'oldest' }))).toMatchObject({ enabled: true });
+    await t.db.pool.query(`DELETE FROM runplane.outbox_sinks`);
   });
 
   test('counts the age from when an event could be read: what a long transaction brings late is young', async () => {

@@ -124,8 +124,11 @@ function storeOf(found: readonly FeedRow[]): FeedRow {
  * durable out again, and a reader that stood beyond them would miss what comes under them. Whoever can be seen has committed, durably, so
  * that no number up to its own comes again.
  */
-const headOf = ({ headTx, headPosition }: FeedRow): FeedPlace =>
-  headTx === null || headPosition === null ? FEED_START : { tx: headTx, position: headPosition };
+const headOf = (store: FeedRow): FeedPlace => {
+  const { headTx, headPosition } = store;
+  // Where retention has removed the very last event, the floor is its place.
+  return laterPlace(floorOf(store), headTx === null || headPosition === null ? FEED_START : { tx: headTx, position: headPosition });
+};
 
 const headCursor = (store: FeedRow): string => encodeFeedCursor(store.storeId, headOf(store));
 
