@@ -74,6 +74,7 @@ program
 
 interface ClaimOptions {
   readonly tasks: number;
+  readonly sessions: number;
   readonly calls: number;
   readonly cycles: number;
   readonly check?: true;
@@ -81,15 +82,23 @@ interface ClaimOptions {
 
 program
   .command('claim')
-  .description('claiming queue tasks: on an empty store, behind a backlog, and after many claims have left dead rows behind')
+  .description(
+    'claiming queue tasks and submissions: on an empty store, behind a backlog, and after many claims have left dead rows behind; how tenants share a queue',
+  )
   .option('--tasks <n>', 'tasks of the backlog', positive, 1_000_000)
+  .option('--sessions <n>', 'sessions with a submission each, and submissions of one more session', positive, 100_000)
   .option('--calls <n>', 'calls of each case in each stage', positive, 300)
-  .option('--cycles <n>', 'tasks that are made, claimed and ended between the last two stages', positive, 1_000_000)
+  .option(
+    '--cycles <n>',
+    'tasks that are made, claimed and ended, and submissions that are claimed and given back, between the last two stages; a million takes an hour',
+    positive,
+    1_000_000,
+  )
   .option('--check', 'exit with 1 when an expectation is not met')
   .action(async ({ check, ...bench }: ClaimOptions) => {
-    const results = await runClaimBench({ ...bench, say: progress });
-    console.log(`\n${tableOf(results)}\n`);
-    judge(claimExpectations(results), check === true);
+    const report = await runClaimBench({ ...bench, say: progress });
+    console.log(`\n${tableOf(report.results)}\n`);
+    judge(claimExpectations(report), check === true);
   });
 
 interface QueuePeersOptions {

@@ -1,12 +1,21 @@
 import { openDb, type Db } from '@runplane/database';
+import type pg from 'pg';
 import { quantile } from '../support/measure';
 import type { Expectation } from '../support/result';
+import { pagesTouched, recording } from '../support/statements';
 import { describeMachine, startBenchStore } from '../support/store';
-import { CLAIM_CASES, endClaims, fillBacklog, prepareTasks, type ClaimCase } from './tasks';
+import { timedCall, type ClaimCase } from './claim-case';
+import { measureFairness } from './fairness';
+import { fillOneSession, fillSessions, HUNDRED_SUBMISSIONS, prepareSubmissions, SUBMISSION_CASES } from './submissions';
+import { fillTasks, HUNDRED_TASKS, prepareTasks, TASK_CASES } from './tasks';
 
 export interface ClaimBench {
+  /** Tasks of the backlog. */
   readonly tasks: number;
+  /** Sessions with a submission each, and submissions of one session. */
+  readonly sessions: number;
   readonly calls: number;
+  /** Claims of tasks, and of submissions, between the last two stages. */
   readonly cycles: number;
   readonly say: (line: string) => void;
 }
@@ -20,63 +29,96 @@ export interface ClaimResult {
   readonly backlogP95: number;
   readonly laterP50: number;
   readonly laterP95: number;
+  /** Of 8 kB, that one call's first statement touches behind the backlog, and after the cycles. */
+  readonly pages: number;
+  readonly laterPages: number;
 }
 
-type Stage = 'empty' | 'backlog' | 'later';
-type Latencies = Record<Stage, number[]>;
+export interface ClaimReport {
+  readonly results: readonly ClaimResult[];
+  readonly fairness: readonly Expectation[];
+}
+
+const CASES = [...TASK_CASES, ...SUBMISSION_CASES];
+const STAGES = ['empty', 'backlog', 'later'] as const;
+type Stage = (typeof STAGES)[number];
+type Found = Record<Stage, number[]> & { readonly pages: Partial<Record<Stage, number>> };
 
 /** Measures claims one after another: on an empty store, behind a backlog, and after so many claims and ends as leave dead rows behind. */
-export async function runClaimBench({ tasks, calls, cycles, say }: ClaimBench): Promise<ClaimResult[]> {
+export async function runClaimBench({ tasks, sessions, calls, cycles, say }: ClaimBench): Promise<ClaimReport> {
   const store = await startBenchStore();
   const db = await openDb({ url: store.url });
   try {
     say(await describeMachine(store.admin));
     await prepareTasks(db);
-    const found = new Map(CLAIM_CASES.map((each): [ClaimCase, Latencies] => [each, { empty: [], backlog: [], later: [] }]));
+    await prepareSubmissions(db, store.admin);
+    const found = new Map(CASES.map((each): [ClaimCase, Found] => [each, { empty: [], backlog: [], later: [], pages: {} }]));
     const measure = async (stage: Stage): Promise<void> => {
       say(`${stage}: ${calls} calls of each case`);
-      for (let call = 0; call < calls; call += 1) for (const [each, latencies] of found) latencies[stage].push(await timed(db, each));
+      for (let call = 0; call < calls; call += 1) for (const [each, latencies] of found) latencies[stage].push(await timedCall(db, each));
+      for (const [each, { pages }] of found) pages[stage] = await pagesOf(db, store.admin, each);
     };
     await measure('empty');
-    say(`${tasks} tasks are put before them`);
-    await fillBacklog(store.admin, tasks);
+    say(`${tasks} tasks, ${sessions} sessions with a submission and one with ${sessions} are put before them`);
+    await fillTasks(store.admin, tasks);
+    await fillSessions(store.admin, 'backlog', sessions);
+    await fillOneSession(store.admin, sessions);
     await measure('backlog');
-    say(`${cycles} tasks are made, claimed and ended`);
-    await cycle(db, cycles);
+    for (const hundred of [HUNDRED_TASKS, HUNDRED_SUBMISSIONS]) await cycle(db, hundred, cycles, say);
     await measure('later');
-    return [...found].map(([each, latencies]) => resultOf(each, latencies));
+    return { results: [...found].map(([each, all]) => resultOf(each, all)), fairness: await measureFairness(db, say) };
   } finally {
     await db.close();
     await store.stop();
   }
 }
 
-async function timed(db: Db, { name, before, call, gets }: ClaimCase): Promise<number> {
+/** Of the statement that claims: the first that a call sends. */
+async function pagesOf(db: Db, admin: pg.Pool, { before, call }: ClaimCase): Promise<number> {
   await before(db);
-  const start = performance.now();
-  const claimed = await call(db);
-  const took = performance.now() - start;
-  if (claimed.length !== gets) throw new Error(`${name}: ${claimed.length} tasks were claimed, not ${gets}`);
-  if (claimed.length > 0) await endClaims(db, claimed);
-  return took;
+  const recorded = recording(db);
+  const { after } = await call(recorded.db);
+  await after();
+  const [statement] = recorded.statements.values();
+  return statement === undefined ? Number.NaN : pagesTouched(admin, statement);
 }
 
-async function cycle(db: Db, cycles: number): Promise<void> {
-  const hundred = CLAIM_CASES.find(({ gets }) => gets === 100);
-  if (hundred === undefined) return;
-  for (let done = 0; done < cycles; done += hundred.gets) await timed(db, hundred);
+const PROGRESS_PARTS = 10;
+
+async function cycle(db: Db, each: ClaimCase, cycles: number, say: (line: string) => void): Promise<void> {
+  let told = 0;
+  for (let done = 0; done < cycles; done += each.gets) {
+    if (done >= (told * cycles) / PROGRESS_PARTS) {
+      say(`${each.name}: ${done} of ${cycles} claims`);
+      told += 1;
+    }
+    await timedCall(db, each);
+  }
 }
 
-function resultOf({ name }: ClaimCase, { empty, backlog, later }: Latencies): ClaimResult {
-  const [emptyP50, emptyP95, backlogP50, backlogP95, laterP50, laterP95] = [empty, backlog, later].flatMap((latencies) =>
-    [0.5, 0.95].map((part) => Number(quantile(latencies, part).toFixed(3))),
+function resultOf({ name }: ClaimCase, { pages, ...latencies }: Found): ClaimResult {
+  const [emptyP50, emptyP95, backlogP50, backlogP95, laterP50, laterP95] = STAGES.flatMap((stage) =>
+    [0.5, 0.95].map((part) => Number(quantile(latencies[stage], part).toFixed(3))),
   ) as [number, number, number, number, number, number];
-  return { case: name, emptyP50, emptyP95, backlogP50, backlogP95, laterP50, laterP95 };
+  const [inBacklog, later] = [pages.backlog ?? Number.NaN, pages.later ?? Number.NaN];
+  return { case: name, emptyP50, emptyP95, backlogP50, backlogP95, laterP50, laterP95, pages: inBacklog, laterPages: later };
 }
 
-export function claimExpectations(results: readonly ClaimResult[]): Expectation[] {
-  return results.flatMap((result) => [
-    { what: `p95 of ${result.case} behind a backlog, against the empty store`, found: result.backlogP95 / result.emptyP95, atMost: 2 },
-    { what: `p95 of ${result.case} after many claims, against before them`, found: result.laterP95 / result.backlogP95, atMost: 1.5 },
-  ]);
+/** More than the parts of the statement need, far less than a backlog has. */
+const IDLE_PAGES_MAX = 100;
+
+export function claimExpectations({ results, fairness }: ClaimReport): Expectation[] {
+  return [
+    ...results.flatMap((result) => [
+      { what: `p95 of ${result.case} behind a backlog, against the empty store`, found: result.backlogP95 / result.emptyP95, atMost: 2 },
+      { what: `p95 of ${result.case} after many claims, against before them`, found: result.laterP95 / result.backlogP95, atMost: 1.5 },
+    ]),
+    ...results
+      .filter(({ case: name }) => name.includes('idle poll'))
+      .flatMap(({ case: name, pages, laterPages }) => [
+        { what: `pages of ${name} behind a backlog`, found: pages, atMost: IDLE_PAGES_MAX },
+        { what: `pages of ${name} after many claims`, found: laterPages, atMost: IDLE_PAGES_MAX },
+      ]),
+    ...fairness,
+  ];
 }

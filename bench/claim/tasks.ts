@@ -1,16 +1,7 @@
 import { ensureTenant, type Db } from '@runplane/database';
 import { claimQueueTasks, createQueue, createQueueTasks, settleQueueTasks } from '@runplane/queue';
 import type pg from 'pg';
-
-/** One way of claiming tasks, measured on an empty store and behind a backlog. Each call claims what the case says; the rest is not measured. */
-export interface ClaimCase {
-  readonly name: string;
-  /** Makes what one call will claim, out of the measurement. */
-  readonly before: (db: Db) => Promise<void>;
-  readonly call: (db: Db) => Promise<{ taskId: string; epoch: number }[]>;
-  /** How many each call must get. */
-  readonly gets: number;
-}
+import { claimCase, type ClaimCase } from './claim-case';
 
 const tenantId = 'bench';
 const OTHERS = 20;
@@ -32,14 +23,23 @@ const make =
     void (await createQueueTasks(db, { tenantId, tasks: newTasks(count, over) }));
 const nothing = (): Promise<void> => Promise.resolve();
 
-export const CLAIM_CASES: readonly ClaimCase[] = [
-  { name: 'one of a lane', before: make(1), call: (db) => claim(db, { lane: 'fast' }), gets: 1 },
-  { name: 'a hundred of a lane', before: make(100), call: (db) => claim(db, { lane: 'fast', limit: 100 }), gets: 100 },
-  { name: 'one of a lane with a limit', before: make(1, { lane: 'limited' }), call: (db) => claim(db, { lane: 'limited' }), gets: 1 },
-  { name: 'one of all lanes of a queue', before: make(1), call: (db) => claim(db), gets: 1 },
-  { name: 'one of all tenants in turn', before: make(1), call: (db) => claimQueueTasks(db, { queue: QUEUE, owner: 'bench' }), gets: 1 },
-  { name: 'idle poll of a queue', before: nothing, call: (db) => claim(db, { queue: 'idle' }), gets: 0 },
-  { name: 'idle poll of a full lane', before: nothing, call: (db) => claim(db, { lane: 'full' }), gets: 0 },
+const ofTasks = (
+  name: string,
+  gets: number,
+  before: ClaimCase['before'],
+  take: (db: Db) => ReturnType<typeof claimQueueTasks>,
+): ClaimCase => claimCase({ name, gets, before, take, end: endClaims });
+
+export const HUNDRED_TASKS = ofTasks('a hundred of a lane', 100, make(100), (db) => claim(db, { lane: 'fast', limit: 100 }));
+
+export const TASK_CASES: readonly ClaimCase[] = [
+  ofTasks('one of a lane', 1, make(1), (db) => claim(db, { lane: 'fast' })),
+  HUNDRED_TASKS,
+  ofTasks('one of a lane with a limit', 1, make(1, { lane: 'limited' }), (db) => claim(db, { lane: 'limited' })),
+  ofTasks('one of all lanes of a queue', 1, make(1), (db) => claim(db)),
+  ofTasks('one of all tenants in turn', 1, make(1), (db) => claimQueueTasks(db, { queue: QUEUE, owner: 'bench' })),
+  ofTasks('idle poll of a queue', 0, nothing, (db) => claim(db, { queue: 'idle' })),
+  ofTasks('idle poll of a full lane', 0, nothing, (db) => claim(db, { lane: 'full' })),
 ];
 
 export async function prepareTasks(db: Db): Promise<void> {
@@ -53,7 +53,7 @@ export async function prepareTasks(db: Db): Promise<void> {
 }
 
 /** Ready tasks in every lane, of lower priority than what is measured, of this tenant and of others; tasks that wait for their time before all of them. */
-export async function fillBacklog(admin: pg.Pool, tasks: number): Promise<void> {
+export async function fillTasks(admin: pg.Pool, tasks: number): Promise<void> {
   await admin.query(
     `INSERT INTO runplane.queue_tasks (tenant_id, id, project_id, queue, lane, title, priority, changed_tx, payload, payload_hash, hash_version, due, ready_at)
      SELECT CASE WHEN i % 2 = 0 THEN $1 ELSE 'other-' || i % ${OTHERS} END, 'backlog-' || i, 'p', $2, (ARRAY['fast', 'limited', 'full', 'slow'])[i % 4 + 1], 'a task',
@@ -68,7 +68,7 @@ export async function fillBacklog(admin: pg.Pool, tasks: number): Promise<void> 
 }
 
 /** Ends what was claimed. */
-export async function endClaims(db: Db, claimed: readonly { taskId: string; epoch: number; tenantId?: string }[]): Promise<void> {
+async function endClaims(db: Db, claimed: readonly { taskId: string; epoch: number; tenantId?: string }[]): Promise<void> {
   for (const of of new Set(claimed.map((task) => task.tenantId ?? tenantId))) {
     const settlements = claimed
       .filter((task) => (task.tenantId ?? tenantId) === of)

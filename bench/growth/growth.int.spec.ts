@@ -1,7 +1,8 @@
 import { openClient, useDatabase } from '@runplane/database/testing';
+import { recording } from '../support/statements';
 import { GROWTH_CASES } from './cases';
 import { loadGrowth } from './load';
-import { scannedTables, recording } from './plans';
+import { scannedTables } from './plans';
 import { growthExpectations } from './run';
 
 jest.setTimeout(30_000);

@@ -1,5 +1,6 @@
-import type { Db, Sql } from '@runplane/database';
-import pg from 'pg';
+import type { Sql } from '@runplane/database';
+import type pg from 'pg';
+import { prepared } from '../support/statements';
 
 /** What grows with the number of runs. Not run_leases: it has a row for each run that is held now. */
 export const BIG_TABLES = [
@@ -12,18 +13,6 @@ export const BIG_TABLES = [
   'runner_jobs',
   'outbox_events',
 ] as const;
-
-/** The store handle with a record of the statements that operations send alone. */
-export function recording(db: Db): { db: Db; statements: Map<string, Sql> } {
-  const statements = new Map<string, Sql>();
-  const recorder = {
-    query: (statement: Sql) => {
-      statements.set(statement.text, statement);
-      return db.sql.query(statement);
-    },
-  };
-  return { db: { ...db, sql: recorder, lane: recorder }, statements };
-}
 
 interface PlanNode {
   readonly 'Node Type': string;
@@ -39,9 +28,9 @@ export async function scannedTables(admin: pg.Pool, statement: Sql): Promise<str
     const scanned = new Set<string>();
     for (const mode of ['force_custom_plan', 'force_generic_plan']) {
       await client.query(`BEGIN; SET LOCAL plan_cache_mode = ${mode}`);
-      await client.query(`PREPARE explained AS ${statement.text}`);
-      const values = statement.values.length === 0 ? '' : `(${statement.values.map(literal).join(', ')})`;
-      const { rows } = await client.query<{ 'QUERY PLAN': [{ Plan: PlanNode }] }>(`EXPLAIN (FORMAT JSON) EXECUTE explained ${values}`);
+      const { prepare, execute } = prepared(statement, 'explained');
+      await client.query(prepare);
+      const { rows } = await client.query<{ 'QUERY PLAN': [{ Plan: PlanNode }] }>(`EXPLAIN (FORMAT JSON) ${execute}`);
       await client.query('ROLLBACK; DEALLOCATE explained');
       const plan = rows[0]?.['QUERY PLAN'][0].Plan;
       for (const node of plan === undefined ? [] : nodesOf(plan)) {
@@ -53,13 +42,6 @@ export async function scannedTables(admin: pg.Pool, statement: Sql): Promise<str
   } finally {
     client.release();
   }
-}
-
-function literal(value: unknown): string {
-  if (value === null) return 'NULL';
-  if (Array.isArray(value))
-    return pg.escapeLiteral(`{${value.map((each) => (each === null ? 'NULL' : JSON.stringify(String(each)))).join(',')}}`);
-  return pg.escapeLiteral(typeof value === 'string' ? value : JSON.stringify(value));
 }
 
 /** How often each big table has been read from end to end since the server counts: of whatever was really executed. */

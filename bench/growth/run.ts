@@ -3,10 +3,11 @@ import { registerRunProbes } from '@runplane/runs';
 import pg from 'pg';
 import { quantile, type Caller } from '../support/measure';
 import type { Expectation, Result } from '../support/result';
+import { recording } from '../support/statements';
 import { describeMachine, openPlainPool, startBenchStore } from '../support/store';
 import { GROWTH_CASES, type GrowthCase } from './cases';
 import { loadGrowth, type Size } from './load';
-import { countScans, recording, scannedTables } from './plans';
+import { countScans, scannedTables } from './plans';
 
 export interface GrowthBench {
   readonly big: Size;
