@@ -10,13 +10,13 @@ interface Dbos {
     create(options: object): Promise<{
       enqueue(options: object, argument: object): Promise<unknown>;
       enqueueInTransaction(client: object, options: object, argument: object): Promise<unknown>;
+      registerQueue(name: string, options: object): Promise<unknown>;
       destroy(): Promise<void>;
     }>;
   };
   DBOS: {
     setConfig(config: object): void;
     registerWorkflow(run: (argument: object) => Promise<void>, options: { name: string }): unknown;
-    registerQueue(name: string, options: object): Promise<unknown>;
     launch(): Promise<void>;
     shutdown(): Promise<void>;
   };
@@ -63,12 +63,9 @@ export async function openDbos({ url, callersMax }: PeerSetting): Promise<QueueP
     workOff: async ({ jobs, perCall, callers }) => {
       const counted = countJobs(jobs);
       onJob = counted.onJob;
+      // Before the launch: its dispatcher would begin by the limits of the step before.
+      await client.registerQueue(NAME, { workerConcurrency: callers * perCall, minPollingIntervalMs: POLL_MS });
       await DBOS.launch();
-      await DBOS.registerQueue(NAME, {
-        workerConcurrency: callers * perCall,
-        minPollingIntervalMs: POLL_MS,
-        onConflict: 'always_update',
-      });
       const first = await counted.ended;
       while ((await waiting()) > 0);
       const took = performance.now() - first;

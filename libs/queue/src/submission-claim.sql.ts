@@ -5,7 +5,7 @@ import {
   SUBMISSION_LOOK_HEADS_MAX,
   SUBMISSION_PASSED_OVER_MS,
 } from '@runplane/contracts';
-import { column, emptySql, rows, sql, type Sql, type SqlExecutor } from '@runplane/database';
+import { column, rows, sql, type Sql, type SqlExecutor } from '@runplane/database';
 import { z } from 'zod';
 import { bound } from './bound.sql';
 
@@ -54,8 +54,10 @@ const isStillDue = sql`h.attempts + 0 < ${bound(SUBMISSION_ATTEMPTS_MAX)} AND h.
 /** The words and the order of one of the indexes. */
 function inScope(scope: SubmissionScope): { where: Sql; order: Sql } {
   if (!('tenantId' in scope)) return { where: sql`h.kind = ${scope.kind}::text`, order: sql`h.ready_at, h.tenant_id, h.session_id` };
-  const ofKind = scope.kind === undefined ? emptySql : sql` AND h.kind = ${scope.kind}::text`;
-  return { where: sql`h.tenant_id = ${scope.tenantId}::text${ofKind}`, order: sql`h.ready_at, h.session_id` };
+  const order = sql`h.ready_at, h.session_id`;
+  if (scope.kind === undefined) return { where: sql`h.tenant_id = ${scope.tenantId}::text`, order };
+  // The index of both alone is in this collation: by one of the others an idle claim would read the backlog of other kinds, or of other tenants.
+  return { where: sql`h.tenant_id COLLATE "C" = ${scope.tenantId}::text AND h.kind COLLATE "C" = ${scope.kind}::text`, order };
 }
 
 const KEY = sql`h.tenant_id, h.session_id, h.operation_id`;

@@ -362,8 +362,10 @@ CREATE UNIQUE INDEX "submissions_place" ON "runplane"."submissions"("tenant_id",
 -- CreateIndex
 CREATE INDEX "submission_heads_of_tenant" ON "runplane"."submission_heads"("tenant_id", "ready_at", "session_id") WHERE (attempts < 10);
 
+-- By hand: COLLATE "C", which a claim of a tenant's kind spells too. By the index of the tenant, or of the kind, it would read the whole backlog of
+-- other kinds, or of other tenants, where there is nothing for it.
 -- CreateIndex
-CREATE INDEX "submission_heads_of_tenant_kind" ON "runplane"."submission_heads"("tenant_id", "kind", "ready_at", "session_id") WHERE (attempts < 10);
+CREATE INDEX "submission_heads_of_tenant_kind" ON "runplane"."submission_heads"("tenant_id" COLLATE "C", "kind" COLLATE "C", "ready_at", "session_id") WHERE (attempts < 10);
 
 -- CreateIndex
 CREATE INDEX "submission_heads_of_kind" ON "runplane"."submission_heads"("kind", "ready_at", "tenant_id", "session_id") WHERE (attempts < 10);
