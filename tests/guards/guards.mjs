@@ -9,6 +9,7 @@ import { locksGuards } from './areas/locks.mjs';
 import { queueGuards } from './areas/queue.mjs';
 import { readingGuards } from './areas/reading.mjs';
 import { rebuildGuards } from './areas/rebuilds.mjs';
+import { relayGuards } from './areas/relay.mjs';
 import { requestsGuards } from './areas/requests.mjs';
 import { retentionGuards } from './areas/retention.mjs';
 import { sessionLogGuards } from './areas/session-log.mjs';
@@ -30,6 +31,7 @@ const AREAS = {
   queue: queueGuards,
   reading: readingGuards,
   rebuilds: rebuildGuards,
+  relay: relayGuards,
   requests: requestsGuards,
   retention: retentionGuards,
   'session-log': sessionLogGuards,

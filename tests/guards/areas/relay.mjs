@@ -1,0 +1,71 @@
+// The relay: cursors, epochs, blocked keys, an operator's calls.
+const RELAY = 'libs/outbox/src/relay';
+const passes = (name) => ({ file: `${RELAY}/relay.int.spec.ts`, name });
+const decisions = (name) => ({ file: `${RELAY}/pass-decisions.spec.ts`, name });
+const operated = (name) => ({ file: `${RELAY}/operate.int.spec.ts`, name });
+
+export const relayGuards = [
+  {
+    name: 'a settle is fenced by owner and epoch',
+    file: `${RELAY}/settle.sql.ts`,
+    text: 'JOIN asked a ON a.shard = s.shard AND a.epoch = s.epoch WHERE s.sink = ${sink}::text AND s.owner = ${owner}::text',
+    replacement: 'JOIN asked a ON a.shard = s.shard WHERE s.sink = ${sink}::text',
+    test: passes('a pass whose shards were taken over meanwhile settles nothing'),
+  },
+  {
+    name: 'what an operator did to a key in the middle of a pass is kept',
+    file: `${RELAY}/settle.sql.ts`,
+    text: 'WHERE k.revision = excluded.revision',
+    replacement: '',
+    test: operated('a skip in the middle of a pass is kept: the pass settles behind it and does not park what is next'),
+  },
+  {
+    name: 'an event behind a refused one of its key is held',
+    file: `${RELAY}/pass-decisions.ts`,
+    text: 'if (record === undefined || this.#blocked.has(key)) {',
+    replacement: 'if (record === undefined) {',
+    test: decisions('refused'),
+  },
+  {
+    name: 'the cursor does not pass what the sink has failed at',
+    file: `${RELAY}/pass-decisions.ts`,
+    text: 'if (!this.#settleItem(item)) return { place: done, whole: false };',
+    replacement: 'this.#settleItem(item);',
+    test: decisions('the sink fails'),
+  },
+  {
+    name: 'a key of which something came behind is not free',
+    file: `${RELAY}/pass-decisions.ts`,
+    text: 'if (allDone && complete && !this.#holding.has(key)) {',
+    replacement: 'if (allDone && complete) {',
+    test: decisions('something came behind'),
+  },
+  {
+    name: 'a relay that stops has not failed',
+    file: `${RELAY}/pass-decisions.ts`,
+    text: "if (!this.#isolate || outcome.reason === 'stopped') {",
+    replacement: 'if (!this.#isolate) {',
+    test: decisions('the relay stops'),
+  },
+  {
+    name: 'a cursor within a row reads the rest of the row',
+    file: `${RELAY}/pass.sql.ts`,
+    text: '(o.tx, o.position) >= (r.after_tx, start.position)',
+    replacement: '(o.tx, o.position) > (r.after_tx, r.after_position)',
+    test: passes('an append of many events is sent event by event, also when a pass ends within it, and what was erased is passed over'),
+  },
+  {
+    name: 'a skip names the event',
+    file: `${RELAY}/blocked-keys.ts`,
+    text: 'if (blocked.tx !== place.tx || blocked.position !== place.position) {',
+    replacement: 'if (blocked.tx === null) {',
+    test: operated('an operator sees how a sink stands, and why a key waits, and skips, retries, disables and sends again'),
+  },
+  {
+    name: 'a disabled sink is read by nobody',
+    file: `${RELAY}/operate.sql.ts`,
+    text: 'SET owner = NULL, expires_at = NULL, epoch = epoch + 1',
+    replacement: 'SET epoch = epoch',
+    test: operated('an operator sees how a sink stands, and why a key waits, and skips, retries, disables and sends again'),
+  },
+];
