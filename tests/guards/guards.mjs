@@ -2,6 +2,7 @@
 // a copy of the working tree and demands that the named test fails. White space in the texts does not count; a text must stand in its file exactly
 // once. The name of a test is the end or any part of its full name.
 import { accessGuards } from './areas/access.mjs';
+import { feedGuards } from './areas/feed.mjs';
 import { holdersGuards } from './areas/holders.mjs';
 import { kafkaGuards } from './areas/kafka.mjs';
 import { launchersGuards } from './areas/launchers.mjs';
@@ -24,6 +25,7 @@ import { submissionGuards } from './areas/submissions.mjs';
 /** The guards of each file in areas/. */
 const AREAS = {
   access: accessGuards,
+  feed: feedGuards,
   holders: holdersGuards,
   kafka: kafkaGuards,
   launchers: launchersGuards,

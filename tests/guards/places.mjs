@@ -11,6 +11,8 @@ export const together = (name) => ({ file: `${RUNS}/append-coalescer.int.spec.ts
 export const decisions = (name) => ({ file: `${RUNS}/run-decisions.spec.ts`, name });
 export const sessions = (name) => ({ file: 'libs/sessions/src/session.int.spec.ts', name });
 export const feed = (name) => ({ file: 'libs/outbox/src/read-feed.int.spec.ts', name });
+export const consumers = (name) => ({ file: 'libs/outbox/src/feed-consumers.int.spec.ts', name });
+export const feedStatus = (name) => ({ file: 'libs/outbox/src/feed-status.int.spec.ts', name });
 export const retention = (name) => ({ file: `${RUNS}/retention.int.spec.ts`, name });
 export const claims = (name) => ({ file: 'libs/database/src/claims.int.spec.ts', name });
 export const schema = (name) => ({ file: 'tests/contract/schema.spec.ts', name });
