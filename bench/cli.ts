@@ -1,10 +1,11 @@
 #!/usr/bin/env node
-import { Command, InvalidArgumentError } from 'commander';
+import { Command, InvalidArgumentError, Option } from 'commander';
 import { appendExpectations, runAppendBench } from './append/run';
 import { claimExpectations, runClaimBench } from './claim/run';
 import { growthExpectations, runGrowthBench } from './growth/run';
 import { expectationLine, isMet, tableOf, writeJson, type Expectation } from './support/result';
 import { queuePeersExpectations, runQueuePeersBench } from './queue-peers/run';
+import { RELAY_CASES, relayExpectations, runRelayBench } from './relay/run';
 import { runSessionAppendBench, sessionAppendExpectations } from './session-append/run';
 import { runWaitersBench, waitersExpectations } from './waiters/run';
 
@@ -148,6 +149,34 @@ program
     const results = await runWaitersBench({ ...bench, say: progress });
     console.log(`\n${tableOf(results)}\n`);
     judge(waitersExpectations(results), check === true);
+  });
+
+interface RelayOptions {
+  readonly events: number;
+  readonly rounds: number;
+  readonly cases?: string[];
+  readonly compression: 'none' | 'gzip';
+  readonly seconds: number;
+  readonly check?: true;
+}
+
+program
+  .command('relay')
+  .description(
+    'events from the outbox to Kafka: the relay (relay), its publisher from memory (publisher), the same client as fast as it can from memory (raw), and pg-transactional-outbox (peer); and the delay from commit to broker. Needs Java 17 and, once, Maven',
+  )
+  .option('--events <n>', 'how many are brought to Kafka in a turn', positive, 50_000)
+  .option('--rounds <n>', 'turns of each case; the median counts', positive, 3)
+  .option(`--cases <list>`, `only these: ${RELAY_CASES.join(', ')}`, listOf(String))
+  .addOption(new Option('--compression <name>', 'of all cases').choices(['none', 'gzip']).default('none'))
+  .option('--seconds <n>', 'how long the delay is measured; 0: not at all', Number, 10)
+  .option('--check', 'exit with 1 when an expectation is not met')
+  .action(async ({ check, ...bench }: RelayOptions) => {
+    const report = await runRelayBench({ ...bench, say: progress });
+    console.log(`\n${tableOf(report.results)}\n`);
+    if (report.delay !== undefined)
+      console.log(`delay from commit to broker: p50 ${report.delay.p50Ms} ms, p99 ${report.delay.p99Ms} ms\n`);
+    judge(relayExpectations(report), check === true);
   });
 
 interface GrowthOptions {

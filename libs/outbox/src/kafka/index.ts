@@ -2,3 +2,5 @@
 
 export { KAFKA_COMPRESSIONS, KafkaOptions, SASL_MECHANISMS } from './kafka-options';
 export { openKafkaPublisher } from './kafka-publisher';
+export { kafkaMessageOf, type KafkaMessage } from './kafka-message';
+export { partitionOfKey } from './partition-of-key';
