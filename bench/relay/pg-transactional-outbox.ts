@@ -78,9 +78,10 @@ export async function preparePgTransactionalOutbox({ store, kafka, compression }
 
   return {
     async run(count) {
-      const each = Math.ceil(count / runs.length);
-      const goal = handled + each * runs.length;
-      await store.admin.query(FILL, [runs.map((run) => run.runId), each, DATA]);
+      const used = runs.slice(0, count);
+      const each = Math.ceil(count / used.length);
+      const goal = handled + each * used.length;
+      await store.admin.query(FILL, [used.map((run) => run.runId), each, DATA]);
       const started = performance.now();
       while (handled < goal) await delay(2);
       return performance.now() - started;

@@ -143,12 +143,15 @@ export async function readShards(
       ) f
       WHERE (e.tx, e.position) > (s.after_tx, s.after_position) AND (s.to_tx IS NULL OR (e.tx, e.position) <= (s.to_tx, s.to_position))
     ),
+    -- The last row first, then what is asked once for each page: beside DISTINCT it would be asked for every row, of every event.
     ends AS (
-      SELECT DISTINCT ON (o.of_shard, o.part) o.of_shard, o.part, json_build_object('tx', o.tx::text, 'position', (${lastPosition})::text,
+      SELECT o.of_shard, o.part, json_build_object('tx', o.tx::text, 'position', (${lastPosition})::text,
         'more', o.scanned >= ${limits.batchEvents}::int OR o.kept < o.scanned,
         'cut', EXISTS (SELECT FROM pages p WHERE p.of_shard = o.of_shard AND p.part = o.part AND p.bytes_before >= ${limits.batchBytes}::int)) AS place
-      FROM (SELECT *, count(*) OVER (PARTITION BY of_shard, part) AS kept FROM scan) o
-      ORDER BY o.of_shard, o.part, o.tx DESC, o.position DESC
+      FROM (
+        SELECT DISTINCT ON (s.of_shard, s.part) s.* FROM (SELECT *, count(*) OVER (PARTITION BY of_shard, part) AS kept FROM scan) s
+        ORDER BY s.of_shard, s.part, s.tx DESC, s.position DESC
+      ) o
     )
     SELECT 'shard' AS "part", m.shard::int AS "shard", json_build_object('epoch', m.epoch, 'failures', m.failures,
         'othersSent', EXISTS (SELECT FROM runplane.outbox_shards x WHERE x.sink = ${name}::text AND x.shard <> m.shard AND x.sent_at > m.failed_at),
