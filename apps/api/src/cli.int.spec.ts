@@ -165,6 +165,27 @@ describe('the command line', () => {
     });
   });
 
+  test('registers, lists, rewinds and forgets consumers of the feed, says how it is doing and why, prunes and rebases it', async () => {
+    const made = await runplane('feed', 'consumers', 'register', 'audit', '--after', 'now', '--json');
+    const listed = await runplane('feed', 'consumers', 'list');
+    const rewound = await runplane('feed', 'consumers', 'rewind', 'audit', '--to', 'start');
+    const status = await runplane('feed', 'status');
+    const why = await runplane('why', 'feed', '--consumer', 'audit', '--json');
+    const pruned = await runplane('feed', 'prune', '--dry-run');
+    const rebased = [await runplane('feed', 'rebase'), await runplane('feed', 'rebase', '--force')];
+    const deleted = await runplane('feed', 'consumers', 'delete', 'audit');
+    const gone = await runplane('feed', 'consumers', 'delete', 'audit');
+
+    expect(JSON.parse(made.stdout)).toMatchObject({ name: 'audit', tenantId: null, isExpired: false });
+    expect(listed.stdout).toMatch(/\(all\) +audit +\d+/);
+    expect([rewound.code, rewound.stdout]).toEqual([0, expect.stringContaining('Moved audit.')]);
+    expect(status.stdout).toMatch(/rebase needed +no[\s\S]*audit/);
+    expect(JSON.parse(why.stdout)).toMatchObject({ consumer: 'audit', isMoving: true });
+    expect(pruned.stdout).toBe('Nothing is old enough yet.\n');
+    expect(rebased.map(({ stdout }) => stdout.split(':')[0])).toEqual(['Nothing to do', 'Rebased']);
+    expect([deleted.code, gone.code, gone.stderr]).toEqual([0, 1, expect.stringContaining('audit')]);
+  });
+
   test('does nothing when every migration is there', async () => {
     expect(await runplane('migrate')).toEqual({ code: 0, stdout: 'Nothing to do.\n', stderr: '' });
   });
