@@ -26,6 +26,17 @@ describe('a process tells its operator', () => {
     expect(away.json().checks.database).toBe('does not answer');
   });
 
+  test('how many sessions of the store have views of older rules, or that failed', async () => {
+    await makeWorld(api);
+    expect((await api.call('GET', '/v1/health')).body).toMatchObject({ ready: true, staleViews: { count: 0, isExact: true } });
+    await api.db.pool.query(`UPDATE runplane.session_heads SET views_version = 0`);
+    const { rows } = await api.db.pool.query<{ n: number }>(
+      `SELECT count(*)::int AS n FROM runplane.session_heads WHERE deleted_at IS NULL`,
+    );
+    expect(rows[0]?.n).toBeGreaterThan(0);
+    expect((await api.call('GET', '/v1/health')).body).toMatchObject({ ready: true, staleViews: { count: rows[0]?.n } });
+  });
+
   test('what it does, without a tenant or an id in any label', async () => {
     const world = await makeWorld(api);
     await api.call('POST', `/v1/runs/${world.runId}/events`, {

@@ -12,6 +12,10 @@ export const StoreHealth = z
     missingMigrations: z.array(z.string()),
     failureKind: z.literal('infra-failed').nullable(),
     message: z.string().nullable(),
+    staleViews: z
+      .strictObject({ count: z.int(), isExact: z.boolean().meta({ description: 'False where there are more than were counted' }) })
+      .nullable()
+      .meta({ description: 'Sessions of the store whose views were built by older rules, or have failed; null: the store cannot be used' }),
     credentialValuesPrinted: z.literal(false),
   })
   .meta({ id: 'StoreHealth' });

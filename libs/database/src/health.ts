@@ -3,6 +3,9 @@ import type { Db } from './db';
 import { migrationStatus, readMigrations } from './migrate';
 import { sql } from './sql';
 
+/** What the database alone knows; what its rows say is the business of their owners. */
+export type DatabaseHealth = Omit<StoreHealth, 'staleViews'>;
+
 /** How long the database may take to answer before it counts as gone: a liveness probe must not wait for a full pool. */
 const HEALTH_TIMEOUT_MS = 3_000;
 
@@ -16,7 +19,7 @@ const lastSeen = new WeakMap<Db, string>();
 export async function health(
   db: Db,
   { timeoutMs = HEALTH_TIMEOUT_MS, ...options }: { dir?: string | undefined; timeoutMs?: number } = {},
-): Promise<StoreHealth> {
+): Promise<DatabaseHealth> {
   const found = await withinTimeout(findState(db, options), timeoutMs);
   if (found === undefined) return answer(db, { reachable: false, missing: [], message: 'the database does not answer' });
   if (found.migrationId !== null) lastSeen.set(db, found.migrationId);
@@ -54,7 +57,7 @@ async function withinTimeout<T>(work: Promise<T>, timeoutMs: number): Promise<T 
 function answer(
   db: Db,
   { reachable, missing, message }: { reachable: boolean; missing: readonly string[]; message: string | null },
-): StoreHealth {
+): DatabaseHealth {
   const ready = message === null;
   return {
     adapter: 'postgres',

@@ -45,7 +45,7 @@ export {
 export { rebuildAllSessions, type RebuiltAll } from './rebuild/rebuild-all-sessions';
 export { rebuildSession, type RebuildOptions, type RebuildSteps, type RebuiltSession } from './rebuild/rebuild-session';
 export { rebuildStaleOnce, type RebuildReport, type StalePlaces } from './rebuild/rebuild-stale-once';
-export { getRebuildStatus, getSessionRebuild, requestSessionRebuild } from './rebuild/request-session-rebuild';
+export { countStaleViews, getRebuildStatus, getSessionRebuild, requestSessionRebuild } from './rebuild/request-session-rebuild';
 export { ALL_SUBMISSIONS, submissionStreams, TURN_QUEUED } from './projections/submission';
 export { NO_SHADOW } from './rebuild/shadow-views.sql';
 export { renameSession } from './rename-session';

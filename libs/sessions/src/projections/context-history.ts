@@ -18,13 +18,26 @@ export interface HistoryItem {
 
 export interface History {
   readonly added: readonly HistoryItem[];
-  /** Stored items by sequence, and the window that they stand in now. */
-  readonly carried: ReadonlyMap<number, string>;
+  /** What checkpoints carry over, one after the other; of items that the batch has added, `added` says it too. */
+  readonly moves: readonly Move[];
   /** Where all other stored items of the legacy window stand now. */
   readonly legacyTo: string | undefined;
 }
 
-export const EMPTY_HISTORY: History = { added: [], carried: new Map(), legacyTo: undefined };
+export interface Move {
+  readonly sequences: ReadonlySet<number>;
+  readonly windowId: string;
+}
+
+export const EMPTY_HISTORY: History = { added: [], moves: [], legacyTo: undefined };
+
+/** Stored items by sequence, and the window that they stand in now. Made once, at the end: a batch may have 500 checkpoints of a thousand items each. */
+export function carriedItems({ moves, added }: History): Map<number, string> {
+  const carried = new Map<number, string>();
+  for (const { sequences, windowId } of moves) for (const sequence of sequences) carried.set(sequence, windowId);
+  for (const { sequence } of added) carried.delete(sequence);
+  return carried;
+}
 
 const TEXT_KEYS = new Set(['content', 'text', 'name', 'arguments', 'message']);
 
@@ -74,11 +87,11 @@ export function addItem(history: History, event: SessionLogEvent, windowId: stri
 }
 
 /** The first window takes over what stands in the legacy one; later ones find nothing there. */
-export function takeOverLegacy({ added, carried, legacyTo }: History, legacy: string, windowId: string): History {
+export function takeOverLegacy({ added, moves, legacyTo }: History, legacy: string, windowId: string): History {
   const moved = (from: string): string => (from === legacy ? windowId : from);
   return {
     added: added.map((item) => ({ ...item, windowId: moved(item.windowId) })),
-    carried: new Map([...carried].map(([sequence, from]) => [sequence, moved(from)])),
+    moves: moves.map((move) => ({ ...move, windowId: moved(move.windowId) })),
     legacyTo: legacyTo === undefined || legacyTo === legacy ? windowId : legacyTo,
   };
 }
@@ -90,12 +103,9 @@ export function carryOver(history: History, event: SessionLogEvent): History {
   if (windowId === undefined || !Array.isArray(named)) return history;
   const isEarlier = (sequence: number): boolean => sequence >= 0 && sequence < event.sequence;
   const sequences = new Set(named.filter(isInteger).filter(isEarlier));
-  const stored = new Map(history.carried);
-  for (const sequence of sequences) stored.set(sequence, windowId);
-  for (const { sequence } of history.added) stored.delete(sequence);
   return {
     ...history,
     added: history.added.map((item) => (sequences.has(item.sequence) ? { ...item, windowId } : item)),
-    carried: stored,
+    moves: [...history.moves, { sequences, windowId }],
   };
 }

@@ -1,6 +1,6 @@
 import { sql, textLines, type Sql } from '@runplane/database';
 import type { ContextState } from './context';
-import type { HistoryItem } from './context-history';
+import { carriedItems, type HistoryItem } from './context-history';
 import { legacyWindow } from './context-windows';
 import type { FoldContext } from './projection';
 
@@ -68,7 +68,9 @@ export const historyRows = (items: readonly HistoryItem[]): Sql =>
   sql`unnest(${textLines(items.map(({ sequence }) => String(sequence)))}, ${textLines(items.map(({ windowId }) => windowId))},
         ${textLines(items.map(({ role }) => role))}, ${items.map(({ toolName }) => toolName)}::text[], ${items.map(({ content }) => content)}::text[])`;
 
-function historyWrites({ sessionId, history: { added, carried, legacyTo } }: ContextState): readonly Sql[] {
+function historyWrites({ sessionId, history }: ContextState): readonly Sql[] {
+  const { added, legacyTo } = history;
+  const carried = carriedItems(history);
   const legacy = legacyWindow(sessionId);
   const carriedSequences = [...carried.keys()].map(String);
   const parts: Sql[] = [];
@@ -80,10 +82,11 @@ function historyWrites({ sessionId, history: { added, carried, legacyTo } }: Con
       WHERE h.tenant_id = d.tenant_id AND h.session_id = d.session_id AND h.sequence = c.sequence::bigint)`);
   }
   if (legacyTo !== undefined && legacyTo !== legacy) {
+    // NOT IN of a subquery, which is hashed whatever the plan: the list of a checkpoint may be as long as the history.
     parts.push(sql`context_history_moved AS (
       UPDATE runplane.context_history h SET window_id = ${legacyTo}::text FROM d
       WHERE h.tenant_id = d.tenant_id AND h.session_id = d.session_id AND h.window_id = ${legacy}::text
-        AND h.sequence <> ALL(${carriedSequences}::text[]::bigint[]))`);
+        AND h.sequence NOT IN (SELECT c.sequence::bigint FROM unnest(${carriedSequences}::text[]) AS c(sequence)))`);
   }
   return parts;
 }

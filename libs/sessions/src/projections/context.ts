@@ -78,8 +78,8 @@ export const contextProjection: Projection<ContextState> = {
   },
 
   writes: contextWrites,
-  common: ({ startedWindows, notes, history: { added, carried, legacyTo } }) =>
-    startedWindows.size + notes.changes.size + carried.size === 0 && legacyTo === undefined ? { history: added } : undefined,
+  common: ({ startedWindows, notes, history: { added, moves, legacyTo } }) =>
+    startedWindows.size + notes.changes.size + moves.length === 0 && legacyTo === undefined ? { history: added } : undefined,
   head: ({ storedWindowId, windowId }) => (windowId === storedWindowId ? {} : { windowId }),
 };
 

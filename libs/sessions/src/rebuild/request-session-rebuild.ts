@@ -4,7 +4,7 @@ import { VIEWS_VERSION } from '../projections';
 import { sessionNotFound } from '../session';
 import type { SessionKey } from '../session.sql';
 import { findRebuild, requestRebuilds } from './session-rebuild.sql';
-import { countRebuilds } from './stale-views.sql';
+import { countRebuilds, countStaleHeads } from './stale-views.sql';
 
 /**
  * Asks for a rebuild of a session's views; a process with background loops does it soon. One under way goes on, one that has failed too often
@@ -42,4 +42,10 @@ export async function getRebuildStatus(at: At, { tenantId }: { tenantId?: string
   const counts = await countRebuilds(executorOf(at), { olderThan: VIEWS_VERSION, tenantId, countMax: REBUILD_SCAN_ROWS });
   const most = Math.max(counts.staleCount, counts.waitingCount + counts.runningCount);
   return { currentVersion: VIEWS_VERSION, ...counts, isExact: most < REBUILD_SCAN_ROWS };
+}
+
+/** For the health of a store: how many sessions of it have stale views, counted up to a thousand. */
+export async function countStaleViews(at: At): Promise<{ count: number; isExact: boolean }> {
+  const count = await countStaleHeads(executorOf(at), { olderThan: VIEWS_VERSION, countMax: REBUILD_SCAN_ROWS });
+  return { count, isExact: count < REBUILD_SCAN_ROWS };
 }

@@ -51,7 +51,7 @@ export function countRebuilds(
           WHERE state IN ('waiting', 'running') ${ofTenant} ORDER BY ready_at LIMIT ${countMax}::int
         )
         SELECT (SELECT count(*) FROM (SELECT FROM runplane.session_heads WHERE views_version < ${olderThan}::int AND deleted_at IS NULL ${ofTenant}
-            LIMIT ${countMax}::int) s)::int AS "staleCount",
+            ORDER BY views_version LIMIT ${countMax}::int) s)::int AS "staleCount",
           (count(*) FILTER (WHERE state = 'waiting'))::int AS "waitingCount", (count(*) FILTER (WHERE state = 'running'))::int AS "runningCount",
           (count(*) FILTER (WHERE state = 'waiting' AND last_error IS NOT NULL))::int AS "failingCount",
           (count(*) FILTER (WHERE state = 'waiting' AND attempts >= ${REBUILD_ATTEMPTS_MAX}::int))::int AS "givenUpCount",
@@ -59,6 +59,17 @@ export function countRebuilds(
           (SELECT last_error FROM r WHERE last_error IS NOT NULL ORDER BY ready_at LIMIT 1) AS "firstError"
         FROM r`,
   );
+}
+
+/** Counts the sessions of the store whose built-in views were built by older rules, or have failed, by the index that finds them; up to `countMax`. */
+export async function countStaleHeads(on: SqlExecutor, { olderThan, countMax }: { olderThan: number; countMax: number }): Promise<number> {
+  const { n } = await oneRow(
+    on,
+    z.object({ n: column.int }),
+    sql`SELECT count(*)::int AS "n" FROM (SELECT FROM runplane.session_heads WHERE views_version < ${olderThan}::int AND deleted_at IS NULL
+          ORDER BY views_version LIMIT ${countMax}::int) s`,
+  );
+  return n;
 }
 
 const ScannedRow = z.object({ tenantId: column.text, sessionId: column.text, stale: column.bool });
