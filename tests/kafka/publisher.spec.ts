@@ -2,7 +2,7 @@ import { readdir, stat } from 'node:fs/promises';
 import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { Publisher, PublishOutcome, PublishRecord } from '@runplane/outbox';
-import { readTopic } from '@runplane/outbox/embedded-kafka';
+import { messageLine, readTopic } from '@runplane/outbox/embedded-kafka';
 import { openKafkaPublisher, type KafkaOptions } from '@runplane/outbox/kafka';
 import { aRecord, appearances, useKafka } from '../support/kafka';
 
@@ -195,6 +195,7 @@ it.each(['none', 'gzip'] as const)('a resend by another process is byte-identica
     timestamp: String(Date.parse('2026-11-29T23:00:00.123Z')),
     headers: { ce_id: 'evt_acme/s1_0', 'content-type': 'application/json' },
   });
+  expect(messages.map(messageLine)[7]).toMatch(new RegExp(`^${topic}-0@7  acme/s1  #7  runplane.session.context/text  \\{"z":1e3,`));
   const written = await bytesOnDisk(topic);
   const sent = 2 * records.reduce((sum, { data }) => sum + Buffer.byteLength(data), 0);
   expect(written / sent > 1).toBe(compression === 'none');

@@ -1,4 +1,5 @@
 import { randomUUID } from 'node:crypto';
+import { cutText } from '@runplane/contracts';
 import { Kafka, logLevel } from 'kafkajs';
 
 /** A message as a consumer finds it. */
@@ -12,6 +13,14 @@ export interface ConsumedMessage {
   readonly headers: Readonly<Record<string, string>>;
   /** Milliseconds since 1970, as text. */
   readonly timestamp: string;
+}
+
+const LINE_VALUE_CODE_POINTS = 100;
+
+/** A message as one line for people: where it lies, its key, its place in its log, its type, how its data begins. */
+export function messageLine({ topic, partition, offset, key, headers, value }: ConsumedMessage): string {
+  const sequence = Number(headers['ce_sequence']);
+  return `${topic}-${partition}@${offset}  ${key}  #${sequence}  ${headers['ce_type'] ?? ''}  ${cutText(value, LINE_VALUE_CODE_POINTS)}`;
 }
 
 /** Gives every message of a topic from its beginning on, in order per partition, until stopped; several topics at a time. */
