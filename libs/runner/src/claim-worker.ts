@@ -6,7 +6,7 @@ import { CLAIM_LEASE_MS_DEFAULT, newId } from '@runplane/contracts';
 // submission of a session, says its source.
 //
 //  - It holds at most `concurrency` pieces at work and `prefetch` more that wait for a place, and claims no more than it has room for.
-//  - All its claims are renewed together, every third of a lease. A claim that is lost aborts its handler; nothing is told of it any more.
+//  - All its claims are renewed together, every third of a lease. A claim that is lost aborts its handler, or is not begun; nothing is told of it any more.
 //  - To stop it claims no more, gives back at once what it has not begun, lets what is at work end for `drainMs`, then aborts that too and gives it
 //    back. A stop is no failure: such tries do not count.
 
@@ -103,6 +103,10 @@ export async function runClaimWorker<Work, Outcome extends { readonly outcome: s
     while (working.size < concurrency && !signal.aborted) {
       const next = waiting.shift();
       if (next === undefined) return;
+      if (isOver(next)) {
+        counts.lost += 1; // somebody else may have it by now
+        continue;
+      }
       const work = workOn(worker, next, counts).finally(() => {
         working.delete(next);
         begin();
@@ -119,11 +123,13 @@ export async function runClaimWorker<Work, Outcome extends { readonly outcome: s
       await room.wait(signal);
       continue;
     }
+    const askedAt = performance.now();
     const claimed = await claim(worker, limit);
     failures = claimed === undefined ? failures + 1 : 0;
     waiting.push(...(claimed ?? []));
     begin();
     if (failures > 0) await pause(Math.min(PAUSE_MS_MAX, PAUSE_MS_MIN * 2 ** Math.min(failures, 10)), signal);
+    else if (claimed?.length === 0) await pause(askedAt + PAUSE_MS_MIN - performance.now(), signal); // a server that stops does not wait
   }
 
   await settle(worker, waiting.splice(0), source.released, counts);
@@ -136,6 +142,9 @@ export async function runClaimWorker<Work, Outcome extends { readonly outcome: s
   await renewing;
   return counts;
 }
+
+/** It waited for a place, and was lost meanwhile. */
+const isOver = ({ controller, deadline }: Held<unknown>): boolean => controller.signal.aborted || performance.now() >= deadline;
 
 type Counts = { -readonly [Name in keyof WorkerReport]: number };
 
@@ -246,7 +255,7 @@ async function renewBatch<Work, Outcome extends { readonly outcome: string }>(
 
 /** A wait that ends early, without an error, when the signal aborts. */
 async function pause(ms: number, signal: AbortSignal): Promise<void> {
-  await sleep(ms, undefined, { signal }).catch(() => undefined);
+  await sleep(Math.max(ms, 0), undefined, { signal }).catch(() => undefined);
 }
 
 interface Gate {

@@ -166,6 +166,39 @@ test('a claim that is taken away aborts its handler, and nothing is told of it',
   expect(queue.settled).toEqual([]);
 });
 
+test('what is lost while it waits for a place is not begun', async () => {
+  queue.ready.push('first', 'lost', 'last');
+  queue.lost.add('lost');
+  const begun: string[] = [];
+  const running = start(
+    async ({ taskId }) => {
+      begun.push(taskId);
+      if (taskId === 'first') await until(() => queue.renewals > 0);
+    },
+    { leaseMs: 30, prefetch: 2 },
+  );
+
+  await until(() => queue.settled.length === 2);
+  stop.abort();
+
+  expect(begun).toEqual(['first', 'last']);
+  expect(await running).toEqual({ completed: 2, failed: 0, released: 0, lost: 1 });
+});
+
+test('a server that has nothing and does not wait is not asked again and again', async () => {
+  let asked = 0;
+  queue.client.claimQueueTasks = async () => {
+    asked += 1;
+    return [];
+  };
+  const running = start(async () => undefined);
+  for (let turns = 0; turns < 50; turns += 1) await turn();
+  stop.abort();
+
+  await running;
+  expect(asked).toBe(1);
+});
+
 test('a server that is away for a while costs no task: claims, renewals and results are tried again', async () => {
   queue.ready.push('a');
   const errors: string[] = [];
