@@ -213,6 +213,35 @@ describe('retention', () => {
     await t.db.pool.query(`DELETE FROM runplane.outbox_sinks`);
   });
 
+  test('has passed what a disabled sink held, or was to send again: it is not enabled as if nothing were lost; its start is never asked for again', async () => {
+    const [first = ''] = (await written({ streamId: 'r2-held', count: 3 })).map(({ cursor }) => cursor);
+    await waitForHorizon(t.db);
+    await registerSinks(t.db, [{ name: 'hook', kind: 'webhook', start: 'now' }]); // the cursors stand at the floor to be
+    await t.db.pool.query(
+      `INSERT INTO runplane.outbox_held (sink, shard, partition_key, tx, position) SELECT 'hook', shard, partition_key, tx, position FROM runplane.outbox_events WHERE stream_id = 'r2-held' AND sequence = 3`,
+    );
+    await inTransaction(t.db, (tx) => disableSink(tx, { sink: 'hook' }));
+    await markAsOld();
+    await pruneOutboxOnce(t.db, old);
+    expect(await rowsLeft('r2-held')).toBe(0);
+    const enabling = () => inTransaction(t.db, (tx) => enableSink(tx, { sink: 'hook' }));
+
+    await expect(enabling()).rejects.toMatchObject({ code: 'cursor_expired' });
+    await t.db.pool.query(`DELETE FROM runplane.outbox_held`);
+    await t.db.pool.query(
+      `UPDATE runplane.outbox_shards SET (replay_tx, replay_position, replay_to_tx, replay_to_position) = (1, 1, 1, 2) WHERE sink = 'hook' AND shard = 3`,
+    );
+    await expect(enabling()).rejects.toMatchObject({ code: 'cursor_expired' });
+    await t.db.pool.query(
+      `UPDATE runplane.outbox_shards SET (replay_tx, replay_position, replay_to_tx, replay_to_position) = (NULL, NULL, NULL, NULL) WHERE sink = 'hook'`,
+    );
+    expect(await enabling()).toMatchObject({ enabled: true });
+
+    await registerSinks(t.db, [{ name: 'hook', kind: 'webhook', start: first }]);
+    await expect(registerSinks(t.db, [{ name: 'new', kind: 'webhook', start: first }])).rejects.toMatchObject({ code: 'cursor_expired' });
+    await t.db.pool.query(`DELETE FROM runplane.outbox_sinks`);
+  });
+
   test('counts the age from when an event could be read: what a long transaction brings late is young', async () => {
     const client = await openClient(t.url);
     await client.query('BEGIN');

@@ -9,9 +9,9 @@ import {
   type Republishing,
 } from '@runplane/contracts';
 import { readStore, type Tx } from '@runplane/database';
-import { encodeFeedCursor, isBefore } from '../feed-cursor';
+import { encodeFeedCursor } from '../feed-cursor';
 import { holdOutboxFloor } from '../outbox-floor.sql';
-import { ALL_SHARDS, lockShards, restartShards, writeEnabled, writeReplay } from './operate.sql';
+import { ALL_SHARDS, lockShards, restartShards, standsBelow, writeEnabled, writeReplay } from './operate.sql';
 import { startOf } from './register-sinks';
 import { requireSink } from './require-sink';
 
@@ -61,8 +61,8 @@ export async function enableSink(tx: Tx, { sink, ...input }: { sink: string } & 
   const { enabled } = await requireSink(tx, sink);
   const floor = await holdOutboxFloor(tx);
   const place = start === undefined ? undefined : await startOf(tx, start);
-  const shards = await lockShards(tx, sink, ALL_SHARDS);
-  if (!enabled && place === undefined && shards.some((shard) => isBefore(shard, floor))) {
+  await lockShards(tx, sink, ALL_SHARDS);
+  if (!enabled && place === undefined && (await standsBelow(tx, sink, floor))) {
     const { storeId } = await readStore(tx);
     throw new CursorExpired(`Events that ${sink} had not got may have been removed while it was disabled: enable it with a start.`, {
       oldestCursor: encodeFeedCursor(storeId, floor),

@@ -12,7 +12,7 @@ export function findSink(on: SqlExecutor, sink: string): Promise<SinkRow | undef
   return maybeRow(on, SinkRow, sql`SELECT name, enabled FROM runplane.outbox_sinks WHERE name = ${sink}::text`);
 }
 
-const ShardRow = z.object({ shard: column.int, tx: column.bigint, position: column.bigint, replaying: column.bool });
+const ShardRow = z.object({ shard: column.int, replaying: column.bool });
 export type ShardRow = z.infer<typeof ShardRow>;
 
 export const ALL_SHARDS: readonly number[] = Array.from({ length: OUTBOX_SHARDS }, (_, shard) => shard);
@@ -23,9 +23,22 @@ export function lockShards(tx: Tx, sink: string, shards: readonly number[]): Pro
     tx,
     ShardRow,
     sql`
-    SELECT s.shard::int AS "shard", s.tx::text AS "tx", s.position::text AS "position", s.replay_tx IS NOT NULL AS "replaying"
+    SELECT s.shard::int AS "shard", s.replay_tx IS NOT NULL AS "replaying"
     FROM runplane.outbox_shards s WHERE s.sink = ${sink}::text AND s.shard = ANY (${[...shards]}::int[]) ORDER BY s.shard FOR NO KEY UPDATE`,
   );
+}
+
+/** Whether events may be gone that the sink still has to send: behind a cursor, of a range that is being sent again, or held. Under the lock of its shards. */
+export async function standsBelow(tx: Tx, sink: string, floor: FeedPlace): Promise<boolean> {
+  const place = sql`(${String(floor.tx)}::bigint, ${String(floor.position)}::bigint)`;
+  const { below } = await oneRow(
+    tx,
+    z.object({ below: column.bool }),
+    sql`
+    SELECT EXISTS (SELECT FROM runplane.outbox_shards s WHERE s.sink = ${sink}::text AND ((s.tx, s.position) < ${place} OR (s.replay_tx, s.replay_position) < ${place}))
+      OR EXISTS (SELECT FROM runplane.outbox_held h WHERE h.sink = ${sink}::text AND (h.tx, h.position) <= ${place}) AS "below"`,
+  );
+  return below;
 }
 
 /** Counts of held events are told up to here. */

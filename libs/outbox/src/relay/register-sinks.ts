@@ -3,7 +3,7 @@ import { inTransaction, type Db, type Tx } from '@runplane/database';
 import { placeToStartAt } from '../feed-consumer-input';
 import type { FeedPlace } from '../feed.sql';
 import { holdOutboxFloor } from '../outbox-floor.sql';
-import { insertSink } from './sink.sql';
+import { insertSink, writeSinkKind } from './sink.sql';
 import type { Sink } from './sink';
 
 /**
@@ -16,7 +16,9 @@ export async function registerSinks(db: Db, sinks: readonly Pick<Sink, 'name' | 
 }
 
 async function registerSink(tx: Tx, { name, kind, start }: Pick<Sink, 'name' | 'kind' | 'start'>): Promise<void> {
-  await insertSink(tx, { name: parseInput(SinkName, name), kind, start: await startOf(tx, start) });
+  const sink = { name: parseInput(SinkName, name), kind };
+  // A start that retention has passed meanwhile keeps no relay of a known sink from its work.
+  if (!(await writeSinkKind(tx, sink))) await insertSink(tx, { ...sink, start: await startOf(tx, start) });
 }
 
 /** The place behind which a sink begins: at or above the floor of retention, which stays where it is until this transaction ends. */
