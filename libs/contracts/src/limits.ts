@@ -184,7 +184,7 @@ export const SUBMISSION_BACKOFF_MS_MIN = 1_000;
 export const SUBMISSION_BACKOFF_MS_MAX = 300_000;
 /** Submissions that one call claims, renews or ends. */
 export const SUBMISSION_BATCH_ROWS_MAX = 100;
-/** Due heads that a claim looks at for sessions whose lease is free; those of the others are passed over for so long. */
+/** Due heads that a claim looks at for sessions whose lease is free; where others stand before them, those are passed over for so long. */
 export const SUBMISSION_LOOK_HEADS_MAX = 200;
 export const SUBMISSION_PASSED_OVER_MS = 1_000;
 /** Submissions of an older store that one call brings. */

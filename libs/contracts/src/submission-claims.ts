@@ -31,7 +31,7 @@ export const ClaimSubmissions = z
       .optional()
       .meta({
         description:
-          'Only of sessions whose log nobody writes under a lease, or this owner does; others are looked at again a second later',
+          'Only of sessions whose log nobody writes under a lease, or this owner does',
       }),
     limit: z.int().min(1).max(SUBMISSION_BATCH_ROWS_MAX).default(1).meta({ description: 'At most; fewer where payloads are large' }),
     leaseMs,

@@ -17,7 +17,7 @@ export type ClaimSubmissionsInput = ClaimSubmissions &
  * renews. While it is claimed, and until it has ended, nothing else of its session can be claimed.
  *
  * Input     limit: 1 to 100, default 1; leaseMs: 5 s to 10 min, default 30 s; owner: one process start; kind; leaseOwner: only sessions whose lease is
- *           free, over, or this owner's: at most 200 ready ones are looked at, and those of others step back by a second.
+ *           free, over, or this owner's: at most 200 ready ones are looked at; where that is not enough, those of others step back by a second.
  * Returns   the claimed submissions in the order in which they should be worked off; none: nothing is ready.
  * Locks     submission heads, SKIP LOCKED. One statement, and a commit of its own: inside a transaction a claim would hold up appends.
  * Writes    submission_heads. Appends nothing.

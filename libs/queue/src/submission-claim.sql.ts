@@ -74,8 +74,9 @@ function lockFirst({ scope, limit }: SubmissionClaim): Sql {
 }
 
 /**
- * The first due heads of sessions whose lease lets this owner write: so many heads are looked at and no more. Heads of the other sessions step back a
- * little, so that the next look finds what stands behind them. Each is locked by its key, and looked at again there.
+ * The first due heads of sessions whose lease lets this owner write: so many heads are looked at and no more. Where that does not bring enough, heads of
+ * the other sessions step back a little, so that the next look finds what stands behind them; never otherwise, since who may claim them would find them
+ * gone whenever he looks. Each is locked by its key, and looked at again there.
  */
 function lockFree({ scope, limit }: SubmissionClaim, leaseOwner: string): Sql {
   const { where, order } = inScope(scope);
@@ -83,6 +84,7 @@ function lockFree({ scope, limit }: SubmissionClaim, leaseOwner: string): Sql {
       SELECT ${KEY}, h.ready_at FROM runplane.submission_heads h
       WHERE h.tenant_id = p.tenant_id AND h.session_id = p.session_id AND ${where} AND ${isStillDue} FOR NO KEY UPDATE SKIP LOCKED
     ) h`;
+  const mayHideMore = sql`SELECT count(*) >= ${bound(SUBMISSION_LOOK_HEADS_MAX)} AND count(*) FILTER (WHERE free) < ${limit}::int FROM looked`;
   return sql`looked AS MATERIALIZED (
     SELECT h.tenant_id, h.session_id, h.n,
       coalesce(x.lease_owner = ${leaseOwner}::text OR x.lease_owner IS NULL OR x.lease_expires_at <= (SELECT runplane.app_now()), false) AS free
@@ -94,7 +96,7 @@ function lockFree({ scope, limit }: SubmissionClaim, leaseOwner: string): Sql {
     ) x ON true
   ), passed_over AS (
     UPDATE runplane.submission_heads t SET ready_at = runplane.app_now() + ${SUBMISSION_PASSED_OVER_MS}::int * interval '1 millisecond'
-    FROM (SELECT h.tenant_id, h.session_id FROM ${locked(false)}) b WHERE t.tenant_id = b.tenant_id AND t.session_id = b.session_id
+    FROM (SELECT h.tenant_id, h.session_id FROM ${locked(false)} WHERE (${mayHideMore})) b WHERE t.tenant_id = b.tenant_id AND t.session_id = b.session_id
   ), l AS MATERIALIZED (SELECT h.* FROM ${locked(true)} LIMIT ${limit}::int)`;
 }
 
