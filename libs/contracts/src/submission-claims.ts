@@ -27,12 +27,9 @@ export const ClaimSubmissions = z
   .strictObject({
     owner: identifier.meta({ description: 'One worker process: new at each of its starts' }),
     kind: identifier.optional().meta({ description: 'Only submissions of this kind' }),
-    leaseOwner: identifier
-      .optional()
-      .meta({
-        description:
-          'Only of sessions whose log nobody writes under a lease, or this owner does',
-      }),
+    leaseOwner: identifier.optional().meta({
+      description: 'Only of sessions whose log nobody writes under a lease, or this owner does',
+    }),
     limit: z.int().min(1).max(SUBMISSION_BATCH_ROWS_MAX).default(1).meta({ description: 'At most; fewer where payloads are large' }),
     leaseMs,
   })

@@ -43,6 +43,8 @@ export interface SubmissionClaim {
   readonly limit: number;
   /** Only of sessions whose lease is free, over, or this owner's. */
   readonly leaseOwner: string | undefined;
+  /** How many heads are looked at for that. */
+  readonly looksMax?: number | undefined;
 }
 
 export const CLAIM_ENDED = 'the claim ended without a word of its holder';
@@ -78,19 +80,19 @@ function lockFirst({ scope, limit }: SubmissionClaim): Sql {
  * the other sessions step back a little, so that the next look finds what stands behind them; never otherwise, since who may claim them would find them
  * gone whenever he looks. Each is locked by its key, and looked at again there.
  */
-function lockFree({ scope, limit }: SubmissionClaim, leaseOwner: string): Sql {
+function lockFree({ scope, limit, looksMax = SUBMISSION_LOOK_HEADS_MAX }: SubmissionClaim, leaseOwner: string): Sql {
   const { where, order } = inScope(scope);
   const locked = (free: boolean): Sql => sql`(SELECT * FROM looked WHERE free = ${free}::bool ORDER BY n) p CROSS JOIN LATERAL (
       SELECT ${KEY}, h.ready_at FROM runplane.submission_heads h
       WHERE h.tenant_id = p.tenant_id AND h.session_id = p.session_id AND ${where} AND ${isStillDue} FOR NO KEY UPDATE SKIP LOCKED
     ) h`;
-  const mayHideMore = sql`SELECT count(*) >= ${bound(SUBMISSION_LOOK_HEADS_MAX)} AND count(*) FILTER (WHERE free) < ${limit}::int FROM looked`;
+  const mayHideMore = sql`SELECT count(*) >= ${bound(looksMax)} AND count(*) FILTER (WHERE free) < ${limit}::int FROM looked`;
   return sql`looked AS MATERIALIZED (
     SELECT h.tenant_id, h.session_id, h.n,
       coalesce(x.lease_owner = ${leaseOwner}::text OR x.lease_owner IS NULL OR x.lease_expires_at <= (SELECT runplane.app_now()), false) AS free
     FROM (
       SELECT h.tenant_id, h.session_id, row_number() OVER (ORDER BY ${order}) AS n FROM runplane.submission_heads h
-      WHERE ${where} AND ${isDue} ORDER BY ${order} LIMIT ${bound(SUBMISSION_LOOK_HEADS_MAX)}
+      WHERE ${where} AND ${isDue} ORDER BY ${order} LIMIT ${bound(looksMax)}
     ) h LEFT JOIN LATERAL (
       SELECT x.lease_owner, x.lease_expires_at FROM runplane.session_heads x WHERE x.tenant_id = h.tenant_id AND x.session_id = h.session_id OFFSET 0 -- each by its key
     ) x ON true

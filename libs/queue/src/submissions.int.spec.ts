@@ -1,4 +1,4 @@
-import { SUBMISSION_ATTEMPTS_MAX, SUBMISSION_BACKOFF_MS_MAX, SUBMISSION_LOOK_HEADS_MAX } from '@runplane/contracts';
+import { SUBMISSION_ATTEMPTS_MAX, SUBMISSION_BACKOFF_MS_MAX } from '@runplane/contracts';
 import { inTransaction, sql } from '@runplane/database';
 import { openClient, useDatabase } from '@runplane/database/testing';
 import { createRuns, eraseDeletedOnce } from '@runplane/runs';
@@ -24,7 +24,6 @@ import {
   waitForSubmissions,
   type ClaimSubmissionsInput,
 } from './index';
-import { eachBounded } from './each-bounded';
 import { claimHeads } from './submission-claim.sql';
 import { aClaimedSubmission, aKind, aSubmission, aWorker, passSubmissionTime } from './testing';
 
@@ -155,13 +154,14 @@ describe('a claim', () => {
     expect(names(await claim({ leaseOwner: 'somebody' }))).toEqual(names([busy]));
   });
 
-  test('for a lease owner finds what stands behind two hundred sessions that others write', async () => {
-    const others = await eachBounded(Array.from({ length: SUBMISSION_LOOK_HEADS_MAX }), 8, () => aSubmission(t.db, { kind }));
-    await t.db.sql.query(sql`UPDATE runplane.session_heads SET lease_owner = 'somebody', lease_epoch = 1, lease_expires_at = runplane.app_now() + interval '1 hour'
-      WHERE session_id = ANY (${others.map(({ sessionId }) => sessionId)}::text[])`);
+  test('for a lease owner finds what stands behind sessions that others write', async () => {
+    for (const { sessionId } of [await aSubmission(t.db, { kind }), await aSubmission(t.db, { kind })])
+      await acquireSessionLease(t.db, { tenantId, sessionId, owner: 'somebody' });
     const behind = await aSubmission(t.db, { kind });
-    expect(await claim({ leaseOwner: 'me' })).toEqual([]);
-    expect(names(await claim({ leaseOwner: 'me' }))).toEqual(names([behind]));
+    const look = () =>
+      claimHeads(t.db.sql, { scope: { tenantId, kind }, owner: 'w', leaseMs: 5_000, limit: 1, leaseOwner: 'me', looksMax: 2 });
+    expect(await look()).toEqual([]);
+    expect(await look()).toMatchObject([{ operationId: behind.operationId }]);
   });
 });
 

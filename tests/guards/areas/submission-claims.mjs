@@ -30,6 +30,13 @@ export const submissionClaimGuards = [
     test: claims('for a lease owner looks at sessions whose lease is free or its own'),
   },
   {
+    name: 'a claim for a lease owner in vain keeps a submission from nobody',
+    file: claimText,
+    text: 'FROM ${locked(false)} WHERE (${mayHideMore})) b',
+    replacement: 'FROM ${locked(false)}) b',
+    test: claims('for a lease owner looks at sessions whose lease is free or its own, and keeps the others from nobody'),
+  },
+  {
     name: 'a claim answers with no more than fits',
     file: claimText,
     text: 'AND coalesce(w.bytes_before, 0) < ${bound(PAGE_BYTES_MAX)}',
