@@ -52,7 +52,7 @@ export type PublishOutcome =
   | { readonly kind: 'refused'; readonly reason: RefusalReason; readonly final: boolean; readonly error: string }
   /** The sink's fault: it may be in the sink or not. `error` is redacted and cut. */
   | { readonly kind: 'failed'; readonly reason: FailureReason; readonly error: string }
-  /** Not tried: an earlier record of its key in this call was refused, failed or skipped. */
+  /** Not tried: an earlier record of its key in this call was refused, failed or skipped, or the sink takes no more within this call. */
   | { readonly kind: 'skipped' };
 
 export interface PublishOptions {
@@ -68,7 +68,8 @@ export interface PublishOptions {
  * What the relay may rely on
  * - One outcome per record, in the order of the records, within `timeoutMs` (and a moment). No record makes a call reject.
  * - Order: of one (topic, partition key) the records of a call reach the sink in their order, and those of a call that has resolved before
- *   those of a later call. Of a key at most one record is refused or failed; all behind it are skipped, so that what was sent is a prefix.
+ *   those of a later call. Of a key at most one record is refused or failed; all behind it, or behind one that was not tried, are skipped, so that
+ *   what was sent is a prefix.
  * - At least once: `sent` is in the sink for good. A `failed` record may be in it too, or come late; sent again it appears twice, never
  *   before an earlier one's first appearance. Consumers drop by `sequence`.
  * - Byte-identical: key, headers and value depend on the record and the publisher's configuration alone, never on the try.

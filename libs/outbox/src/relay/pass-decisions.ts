@@ -142,7 +142,8 @@ class Settling {
       freed: this.#freed,
       failure: this.#failure,
       sent: this.#sent,
-      more: this.#more && this.#failure === undefined,
+      // A sink that has taken a part, and not failed at the rest, is asked again at once.
+      more: (this.#more || (this.#sent > 0 && !(replay.whole && fresh.whole))) && this.#failure === undefined,
     };
   }
 

@@ -44,7 +44,7 @@ export async function relayPass(
   const askedAt = performance.now();
   const read = await readShards(db.sql, sink, { owner, shards });
   const waiting = read.some((shard) => shard.waiting);
-  const busy = read.filter(hasWork);
+  const busy = anyFirst(read.filter(hasWork));
   if (busy.length === 0) return { ...NOTHING_DONE, waiting };
 
   const leaseMs = Math.min(...busy.map(({ remainingMs }) => remainingMs));
@@ -58,6 +58,12 @@ export async function relayPass(
   const settlements = busy.map((shard) => settleShard(shard, outcomes, sink.limits));
   const settled = await writeSettlements(db.sql, { sink: sink.name, owner, settlements });
   return resultOf(settlements, { settled, outcomes, waiting });
+}
+
+/** Another shard first each time: where a sink takes less than there is, none is left behind for ever. */
+function anyFirst(shards: readonly ReadShard[]): readonly ReadShard[] {
+  const first = Math.floor(Math.random() * shards.length);
+  return [...shards.slice(first), ...shards.slice(0, first)];
 }
 
 const isPageEmpty = ({ end }: Page): boolean => end === undefined;

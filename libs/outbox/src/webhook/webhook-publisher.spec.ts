@@ -142,6 +142,16 @@ test('an endpoint that does not answer times out, and a stop ends what is under 
   expect(kinds(await publisher.publish([record(1)], { timeoutMs: 30_000 }))).toEqual(['stopped']);
 });
 
+test('an endpoint that is slow has not failed: what it had no time for is not tried, and comes with the next call', async () => {
+  endpoint.answer = (_, response) => void setTimeout(() => response.end(), 60);
+  const records = Array.from({ length: 20 }, (_, n) => record(1, { partitionKey: `acme/${n}`, eventId: `e${n}` }));
+
+  const { outcomes, tried } = await publishAll(records, { keysAtOnce: 1 }, 400);
+
+  expect(tried.length).toBeGreaterThan(0);
+  expect(kinds(outcomes)).toEqual(records.map((_, n) => (n < tried.length ? 'sent' : 'skipped')));
+});
+
 test('reads of a long answer only the beginning', async () => {
   endpoint.answer = (_, response) => {
     response.statusCode = 400;

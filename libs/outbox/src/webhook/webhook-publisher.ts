@@ -17,7 +17,7 @@ export interface WebhookHooks {
 
 /**
  * A publisher that posts each event to an endpoint, signed by the Standard Webhooks scheme. The events of a key go one after another, several keys at
- * the same time; after a failure of the endpoint no further key is begun. Redirects are not followed, and addresses that are not public not reached.
+ * the same time; after a failure of the endpoint, or when the call's time is half over, no further event is begun. Redirects are not followed, and addresses that are not public not reached.
  *
  * Byte-identical is the body; `webhook-timestamp` and the signature over it are the try's own, as the scheme asks.
  *
@@ -60,6 +60,7 @@ export function openWebhookPublisher(given: WebhookOptions, { onDeliveries }: We
           outcomes[index] = failure;
           return;
         }
+        if (performance.now() >= stop.beginsUntil) return; // skipped: an endpoint that keeps up with a part has not failed
         const startedAt = performance.now();
         const { outcome, status } = await post(record, stop);
         deliveries.push({ record, outcome, status, durationMs: Math.round(performance.now() - startedAt) });
@@ -78,7 +79,11 @@ export function openWebhookPublisher(given: WebhookOptions, { onDeliveries }: We
 
   return {
     async publish(records, { timeoutMs, signal }: PublishOptions) {
-      const call = publishAll(records, callEnd(timeoutMs, [closing.signal, ...(signal === undefined ? [] : [signal])]));
+      const { requestTimeoutMs } = options;
+      const call = publishAll(
+        records,
+        callEnd({ timeoutMs, requestTimeoutMs }, [closing.signal, ...(signal === undefined ? [] : [signal])]),
+      );
       underWay.add(call);
       return await call.finally(() => underWay.delete(call));
     },
@@ -94,13 +99,16 @@ export function openWebhookPublisher(given: WebhookOptions, { onDeliveries }: We
 interface CallEnd {
   readonly signal: AbortSignal;
   readonly reason: FailureReason | undefined;
+  /** No request begins later: what is left is for the answers. On the clock of performance.now. */
+  readonly beginsUntil: number;
 }
 
-function callEnd(timeoutMs: number, stops: readonly AbortSignal[]): CallEnd {
+function callEnd({ timeoutMs, requestTimeoutMs }: { timeoutMs: number; requestTimeoutMs: number }, stops: readonly AbortSignal[]): CallEnd {
   const late = AbortSignal.timeout(Math.max(1, Math.ceil(timeoutMs)));
   const stop = AbortSignal.any([...stops]);
   return {
     signal: AbortSignal.any([late, stop]),
+    beginsUntil: performance.now() + timeoutMs - Math.min(requestTimeoutMs, timeoutMs / 2),
     get reason() {
       if (stop.aborted) return 'stopped';
       return late.aborted ? 'timed_out' : undefined;
