@@ -93,6 +93,10 @@ describe('a consumer', () => {
       });
       await expect(outbox().rewindFeedConsumer({ tenantId, name: 'lost', to })).rejects.toMatchObject({ code: 'cursor_expired' });
     }
+    const forged = encodeFeedCursor('a\0', { tx: 1n, position: 1n });
+    await expect(commitFeedConsumer(t.db, { tenantId, name: 'lost', from: forged, to: forged })).rejects.toMatchObject({
+      code: 'invalid_cursor',
+    });
     await expect(commitFeedConsumer(t.db, { tenantId, name: 'nobody', from, to: from })).rejects.toMatchObject({
       code: 'feed_consumer_not_found',
     });

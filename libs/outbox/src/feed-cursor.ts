@@ -1,4 +1,4 @@
-import { CursorExpired, defineCursor, type Cursor } from '@runplane/contracts';
+import { CursorExpired, defineCursor, identifier, type Cursor } from '@runplane/contracts';
 import { z } from 'zod';
 import type { FeedPlace } from './feed.sql';
 
@@ -7,7 +7,7 @@ const place = z
   .string()
   .regex(/^\d{1,19}$/)
   .refine((digits) => /^\d+$/.test(digits) && BigInt(digits) <= BIGINT_MAX);
-const Parts = z.strictObject({ store: z.string(), tx: place, position: place });
+const Parts = z.strictObject({ store: identifier, tx: place, position: place });
 const feedCursor: Cursor<z.infer<typeof Parts>> = defineCursor('feed', Parts);
 
 /** Everything lies behind it: the floor of a feed from which nothing has been removed. */

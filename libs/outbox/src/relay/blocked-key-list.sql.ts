@@ -1,4 +1,4 @@
-import { type BLOCKED_KEY_STATES, defineCursor, type BlockedKey } from '@runplane/contracts';
+import { type BLOCKED_KEY_STATES, defineCursor, OUTBOX_SHARDS, PartitionKey, type BlockedKey } from '@runplane/contracts';
 import { column, rows, sql, type SqlExecutor } from '@runplane/database';
 import { z } from 'zod';
 import { encodeFeedCursor } from '../feed-cursor';
@@ -34,7 +34,16 @@ const BlockedRow = z.object({
 });
 type BlockedRow = z.infer<typeof BlockedRow>;
 
-const pageCursor = defineCursor('blocked-keys', z.strictObject({ shard: z.int(), key: z.string() }));
+const pageCursor = defineCursor(
+  'blocked-keys',
+  z.strictObject({
+    shard: z
+      .int()
+      .min(0)
+      .max(OUTBOX_SHARDS - 1),
+    key: PartitionKey,
+  }),
+);
 
 /** One page, with the event at which each key is blocked: the first one held. */
 export async function listBlockedRows(

@@ -1,4 +1,4 @@
-import { partitionOf } from '@runplane/contracts';
+import { encodeCursor, partitionOf } from '@runplane/contracts';
 import { openClient, useDatabase, waitForHorizon, waitUntilBlocked } from '@runplane/database/testing';
 import { refused } from '../publisher';
 import { readFeed } from '../read-feed';
@@ -51,6 +51,14 @@ test('an operator sees how a sink stands, and why a key waits, and skips, retrie
   expect(await explainSink(t.db, { sink: 'one', key: 'acme/other' })).toMatchObject({ cause: 'up-to-date' });
   const { keys } = await listBlockedKeys(t.db, { sink: 'one', state: 'parked' });
   expect(keys).toMatchObject([{ key: 'acme/a', heldCount: 3, event: { streamId: 'a', sequence: 2 }, reason: 'too_large' }]);
+
+  for (const parts of [
+    { shard: 2 ** 40, key: 'acme/a' },
+    { shard: 1, key: 'acme/\0' },
+  ])
+    await expect(listBlockedKeys(t.db, { sink: 'one', cursor: encodeCursor('blocked-keys', parts, 'one') })).rejects.toMatchObject({
+      code: 'invalid_cursor',
+    });
 
   expect(await control.retryBlockedKeys({ sink: 'one' })).toEqual({ keyCount: 1 });
   await pass();

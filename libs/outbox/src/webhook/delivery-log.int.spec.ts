@@ -1,3 +1,4 @@
+import { encodeCursor } from '@runplane/contracts';
 import { sql } from '@runplane/database';
 import { useDatabase } from '@runplane/database/testing';
 import { failed, refused, type PublishRecord } from '../publisher';
@@ -47,6 +48,13 @@ test('tells what was tried, the newest first, page by page and by outcome and ke
   await expect(listWebhookDeliveries(t.db, { sink: 'hook', outcome: 'sent', cursor: first.cursor ?? '' })).rejects.toMatchObject({
     code: 'invalid_cursor',
   });
+  for (const parts of [
+    { triedAt: '0000-01-01T00:00:00.000Z', id: 'x' },
+    { triedAt: '2026-01-01T00:00:00.000Z', id: 'x\0' },
+  ]) {
+    const cursor = encodeCursor('webhook-deliveries', parts, JSON.stringify(['hook', null, null]));
+    await expect(listWebhookDeliveries(t.db, { sink: 'hook', cursor })).rejects.toMatchObject({ code: 'invalid_cursor' });
+  }
   await expect(listWebhookDeliveries(t.db, { sink: 'none' })).rejects.toMatchObject({ code: 'sink_not_found' });
   expect(errors).toEqual([]);
 });

@@ -1,5 +1,7 @@
 import {
+  cursorTime,
   defineCursor,
+  identifier,
   LIST_ROWS_DEFAULT,
   WEBHOOK_DELIVERIES_KEPT_MS,
   type DELIVERY_OUTCOMES,
@@ -31,7 +33,7 @@ export interface ListWebhookDeliveries {
   readonly limit?: number | undefined;
 }
 
-const pageCursor = defineCursor('webhook-deliveries', z.strictObject({ triedAt: z.iso.datetime(), id: z.string() }));
+const pageCursor = defineCursor('webhook-deliveries', z.strictObject({ triedAt: cursorTime, id: identifier }));
 
 /**
  * Tries of a webhook, the newest first: what was posted, what the endpoint said, how long it took. They are kept for a week.
