@@ -63,7 +63,11 @@ test.each(Object.entries(MOVES))(
 
 describe('a claim that has looked before another has moved the head', () => {
   /** The claim stops in the middle of its statement, at the clock, until `meanwhile` is done. */
-  async function claimSlowly(kind: string, meanwhile: () => Promise<unknown>): Promise<ClaimedSubmission[]> {
+  async function claimSlowly(
+    kind: string,
+    meanwhile: () => Promise<unknown>,
+    behind: () => Promise<unknown> = () => Promise.resolve(),
+  ): Promise<ClaimedSubmission[]> {
     const slow = await openDb({ url: t.url, applicationName: 'race-slow' });
     const beside = await openClient(t.url);
     const { rows } = await beside.query(`SELECT pg_get_functiondef('runplane.app_now'::regproc) AS clock`);
@@ -71,7 +75,12 @@ describe('a claim that has looked before another has moved the head', () => {
       IF current_setting('application_name') = 'race-slow' THEN PERFORM pg_advisory_xact_lock_shared(4711); END IF; RETURN clock_timestamp(); END $$`);
     try {
       await beside.query('SELECT pg_advisory_lock(4711)');
-      const claimed = claimSubmissions(slow, { tenantId, kind, owner: aWorker() });
+      const query: typeof slow.sql.query = async (statement) => {
+        const found = await slow.sql.query(statement);
+        await behind();
+        return found;
+      };
+      const claimed = claimSubmissions({ ...slow, sql: { query } }, { tenantId, kind, owner: aWorker(), limit: 10 });
       await waitUntilBlocked(t.db, 1);
       await meanwhile();
       await beside.query('SELECT pg_advisory_unlock(4711)');
@@ -106,6 +115,20 @@ describe('a claim that has looked before another has moved the head', () => {
     await endSubmission(t.db, completion(moved[0] as ClaimedSubmission));
     await aSubmission(t.db, { sessionId: first.sessionId, operationId: 'third', kind: other });
     expect(await claimSlowly(other, () => claim(other))).toEqual([]);
+  });
+
+  test('gives the others where a session is deleted before its text was read', async () => {
+    const kind = aKind();
+    const [gone, other] = [await aSubmission(t.db, { kind }), await aSubmission(t.db, { operationId: 'other', kind })];
+    const claimed = await claimSlowly(
+      kind,
+      async () => {
+        await aSubmission(t.db, { sessionId: gone.sessionId, kind });
+        await endSubmission(t.db, { ...gone, end: { state: 'completed' } });
+      },
+      () => createRuns(t.db).deleteSession({ tenantId, sessionId: gone.sessionId }),
+    );
+    expect(claimed).toMatchObject([{ sessionId: other.sessionId, operationId: 'other' }]);
   });
 });
 

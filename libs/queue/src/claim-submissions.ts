@@ -1,4 +1,4 @@
-import { ClaimSubmissions, parseInput, SUBMISSION_ATTEMPTS_MAX, type ClaimedSubmission } from '@runplane/contracts';
+import { ClaimSubmissions, isDomainError, parseInput, SUBMISSION_ATTEMPTS_MAX, type ClaimedSubmission } from '@runplane/contracts';
 import type { Db } from '@runplane/database';
 import { ALL_SUBMISSIONS, getSubmission, submissionStreams } from '@runplane/sessions';
 import { claimHeads, type ClaimedRow, type SubmissionScope } from './submission-claim.sql';
@@ -28,7 +28,8 @@ export type ClaimSubmissionsInput = ClaimSubmissions &
 export async function claimSubmissions(db: Db, { tenantId, ...input }: ClaimSubmissionsInput): Promise<ClaimedSubmission[]> {
   const { kind, leaseOwner, ...claim } = parseInput(ClaimSubmissions, input);
   const claimed = await claimHeads(db.sql, { ...claim, scope: scopeOf(tenantId, kind), leaseOwner });
-  return Promise.all(claimed.map((row) => withText(db, row)));
+  const found = await Promise.all(claimed.map((row) => withText(db, row)));
+  return found.filter((each) => each !== undefined);
 }
 
 function scopeOf(tenantId: string | undefined, kind: string | undefined): SubmissionScope {
@@ -37,15 +38,16 @@ function scopeOf(tenantId: string | undefined, kind: string | undefined): Submis
   throw new TypeError('a claim over all tenants names a kind of submission');
 }
 
-/** What was accepted while the claim was under way has its text read by another statement: nothing can change it now. */
+/** What was accepted while the claim was under way has its text read by another statement: nothing can change it now. Undefined: its session was deleted. */
 async function withText(
   db: Db,
   { submissionId, earlierAttempts, payload, source, acceptedSequence, ...row }: ClaimedRow,
-): Promise<ClaimedSubmission> {
+): Promise<ClaimedSubmission | undefined> {
   const attemptsLeft = Math.max(SUBMISSION_ATTEMPTS_MAX - row.attempts, 0);
   if (submissionId !== null && source !== null && acceptedSequence !== null)
     return { ...row, submissionId, payload, source, acceptedSequence, attempts: row.attempts + (earlierAttempts ?? 0), attemptsLeft };
-  const read = await getSubmission(db, row);
+  const read = await getSubmission(db, row).catch(unlessGone);
+  if (read === undefined) return undefined;
   return {
     ...row,
     submissionId: read.submissionId,
@@ -56,6 +58,12 @@ async function withText(
     attempts: read.attempts,
     attemptsLeft,
   };
+}
+
+const GONE: ReadonlySet<string> = new Set(['submission_not_found', 'session_not_found', 'session_deleted']);
+
+function unlessGone(error: unknown): undefined {
+  if (!isDomainError(error) || !GONE.has(error.code)) throw error;
 }
 
 /**
