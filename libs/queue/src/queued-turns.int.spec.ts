@@ -42,6 +42,14 @@ const passRecheck = () => t.db.sql.query(sql`UPDATE runplane.submission_heads SE
 const attemptsOf = async (sessionId: string) =>
   (await t.db.pool.query('SELECT attempts FROM runplane.submission_heads WHERE session_id = $1', [sessionId])).rows[0]?.attempts as number;
 
+const readyInMs = async (sessionId: string) => {
+  const { rows } = await t.db.pool.query(
+    'SELECT runplane.ms_until(ready_at, runplane.app_now())::int AS ms FROM runplane.submission_heads WHERE session_id = $1',
+    [sessionId],
+  );
+  return (rows[0] as { ms: number }).ms;
+};
+
 beforeAll(() => makeTenants(t.db));
 
 describe('a queued turn', () => {
@@ -143,13 +151,42 @@ describe('a queued turn', () => {
     expect(await start()).toEqual({ ...nothing, started: 1 });
   });
 
+  test('that goes wrong is called by ends of other turns no sooner than its tries allow', async () => {
+    const sessionId = newSession();
+    await aTurn(t.db, sessionId);
+    await enqueue(sessionId, 'unlucky');
+    const fail = (tries: number) =>
+      t.db.sql.query(sql`UPDATE runplane.submission_heads SET attempts = ${tries}::int WHERE session_id = ${sessionId}::text`);
+    await fail(4);
+    await finishOpen(sessionId);
+    expect(await readyInMs(sessionId)).toBeGreaterThan(7_000);
+    expect(await readyInMs(sessionId)).toBeLessThanOrEqual(8_000);
+    await fail(0);
+    await aTurn(t.db, sessionId);
+    await finishOpen(sessionId);
+    expect(await start()).toEqual({ ...nothing, started: 1 });
+  });
+
+  test('is looked at when it was to be, whoever comes to wait behind it', async () => {
+    const sessionId = newSession();
+    await aClaimedTurn(t.db, sessionId);
+    await enqueue(sessionId, 'first');
+    await t.db.sql.query(
+      sql`UPDATE runplane.submission_heads SET ready_at = runplane.app_now() + interval '5 seconds' WHERE session_id = ${sessionId}::text`,
+    );
+    await enqueue(sessionId, 'second');
+    expect(await readyInMs(sessionId)).toBeLessThanOrEqual(5_000);
+  });
+
   test('whose starter has died is started by the next one when the claim is over; the dead one’s word counts no more', async () => {
     const sessionId = await aFreeSession();
     await accept(sessionId, 'orphan');
     const [dead] = await claimSubmissions(t.db, { tenantId, kind: 'turn', owner: 'dead' });
     if (dead === undefined) throw new Error('nothing to claim');
     expect(await start()).toEqual(nothing);
-    await t.db.sql.query(sql`UPDATE runplane.submission_heads SET expires_at = runplane.app_now(), ready_at = runplane.app_now()`);
+    await t.db.sql.query(
+      sql`UPDATE runplane.submission_heads SET expires_at = runplane.app_now(), ready_at = runplane.app_now() WHERE state = 'claimed'`,
+    );
 
     expect(await start()).toEqual({ ...nothing, started: 1 });
     const late = { sessionId, operationId: 'orphan', epoch: dead.epoch, outcome: 'failed' as const, error: 'late' };

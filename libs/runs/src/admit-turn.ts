@@ -99,8 +99,8 @@ export async function admitTurn(
   if (enqueues && queue.isKnown) return readQueuedTurn(tx, wanted.waiting, { replayed: true });
   await adoptBoundary(tx, session, wanted.run);
   assertStorageFree(session);
-  // Behind what waits already, whatever has become of the open turn.
-  if (enqueues && !queue.isQueueEmpty) return enqueueTurn(tx, wanted.waiting, active === undefined ? undefined : null);
+  // Behind what waits already, whatever has become of the open turn: when the first of those is looked at again has been said.
+  if (enqueues && !queue.isQueueEmpty) return enqueueTurn(tx, wanted.waiting);
   const settled = active === undefined ? undefined : await settleActiveTurn(tx, wanted, active, session, settings);
   return settled ?? admitNew(tx, wanted, session, settings);
 }

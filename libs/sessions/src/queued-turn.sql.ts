@@ -1,4 +1,4 @@
-import { QUEUED_TURN_KIND, QUEUED_TURN_RECHECK_MS } from '@runplane/contracts';
+import { QUEUED_TURN_KIND, QUEUED_TURN_RECHECK_MS, SUBMISSION_BACKOFF_MS_MIN } from '@runplane/contracts';
 import { column, maybeRow, sql, takingLock, type SqlExecutor, type Tx } from '@runplane/database';
 import { z } from 'zod';
 import { submissionStreams, TURN_QUEUED } from './projections/submission';
@@ -10,7 +10,10 @@ import type { SessionKey } from './session.sql';
 const ofHead = ({ tenantId, sessionId }: SessionKey) =>
   sql`h.tenant_id = ${tenantId}::text AND h.session_id = ${sessionId}::text AND h.kind = ${QUEUED_TURN_KIND}::text AND h.state = 'waiting'`;
 
-/** Makes the turn at the head of the queue claimable. Locks: session (held) → session head → submission head. */
+/** How soon one is called whose tries have failed: ends of turns that come fast must not use up the others. */
+const calledInMs = sql`CASE h.attempts WHEN 0 THEN 0 ELSE least(${SUBMISSION_BACKOFF_MS_MIN}::int * 2 ^ (h.attempts - 1), ${QUEUED_TURN_RECHECK_MS}::int) END`;
+
+/** Makes the turn at the head of the queue claimable, soon where tries of it have failed. Locks: session (held) → session head → submission head. */
 export async function callQueuedTurn(tx: Tx, key: SessionKey): Promise<void> {
   const name = `${key.tenantId}/${key.sessionId}`;
   takingLock(tx, 'sessionHead', name);
@@ -19,7 +22,7 @@ export async function callQueuedTurn(tx: Tx, key: SessionKey): Promise<void> {
     sql`WITH l AS MATERIALIZED (
           SELECT FROM runplane.session_heads WHERE tenant_id = ${key.tenantId}::text AND session_id = ${key.sessionId}::text FOR NO KEY UPDATE
         )
-        UPDATE runplane.submission_heads h SET ready_at = least(h.ready_at, runplane.app_now()) FROM l WHERE ${ofHead(key)} RETURNING 1 AS "done"`,
+        UPDATE runplane.submission_heads h SET ready_at = least(h.ready_at, runplane.app_now() + ${calledInMs} * interval '1 millisecond') FROM l WHERE ${ofHead(key)} RETURNING 1 AS "done"`,
   );
   for (const stream of [TURN_QUEUED, ...submissionStreams(key.tenantId)]) tx.changed(stream);
 }

@@ -45,10 +45,10 @@ export async function readQueuedTurn(
 /**
  * Puts a turn behind everything that its session has to do.
  *
- * Input     busyForMs: null, or how long the open turn is at least alive; undefined: the session has none.
+ * Input     busyForMs: null, or how long the open turn is at least alive; undefined: the turn at the head of the queue is left as it is.
  * Locks     session (held) → session head → submission head.   Writes, Emits, Errors: as acceptSubmission.
  */
-export async function enqueueTurn(tx: Tx, turn: WaitingTurn, busyForMs: number | null | undefined): Promise<QueuedTurn> {
+export async function enqueueTurn(tx: Tx, turn: WaitingTurn, busyForMs?: number | null): Promise<QueuedTurn> {
   const { tenantId, sessionId, operationId, payload } = turn;
   await acceptSubmission(tx, { tenantId, sessionId, operationId, submission: { kind: QUEUED_TURN_KIND, payload } });
   if (busyForMs !== undefined) await holdBackQueuedTurn(tx, turn, busyForMs);
