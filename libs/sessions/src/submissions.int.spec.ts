@@ -102,6 +102,12 @@ describe('a submission', () => {
     const stored = await getSubmission(t.db, { ...key('unicode'), operationId: 'op' });
     expect(JSON.stringify(stored.payload)).toBe(JSON.stringify({ ...payload, nul: 'a\uFFFDb' }));
     expect(await accept('unicode', 'op', { payload })).toMatchObject({ status: 'duplicate' });
+    for (const value of [null, 0, '', false]) {
+      const operationId = `op-${JSON.stringify(value)}`;
+      await accept('unicode', operationId, { payload: value });
+      expect(await accept('unicode', operationId, { payload: value })).toMatchObject({ status: 'duplicate' });
+      expect(await getSubmission(t.db, { ...key('unicode'), operationId })).toMatchObject({ payload: value });
+    }
   });
 
   test('finds no room in a session that has as many unfinished ones as it may', async () => {

@@ -144,7 +144,8 @@ function accept(state: Submissions, { sequence, time, data }: SessionLogEvent): 
   const kind = identifierField(data, 'kind') ?? '';
   if (operationId === '' || submissionId === '' || state.known.has(operationId)) return state;
   if ([...state.known.values()].some((each) => each.submissionId === submissionId)) return state;
-  const payload = fieldOf(data, 'payload') ?? {};
+  const sent = fieldOf(data, 'payload');
+  const payload = sent === undefined ? {} : sent; // null is a payload
   const given = fieldOf(data, 'source');
   const source: JsonObject = isPlainObject(given) ? given : {};
   const revision = fieldOf(data, 'expected_revision');
