@@ -135,7 +135,7 @@ test('a consumer whose server is killed between handler and commit handles every
   const handlePage = async (commits: boolean): Promise<number> => {
     const { cursor } = await getFeedConsumer(db, consumer);
     const page = await readFeed(db.sql, { tenantId: TENANT, after: cursor, limit: 7, filter: { runId: run.id } });
-    handled.push(...page.events.map(({ data }) => String(data['text'])));
+    handled.push(...page.events.map(({ data }) => data['text'] as string));
     if (commits) await commitFeedConsumer(db, { ...consumer, from: cursor, to: page.cursor });
     return page.events.length;
   };

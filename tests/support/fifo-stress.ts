@@ -180,4 +180,7 @@ async function judgeLogs(db: Db, tenantId: string, names: readonly string[], tol
   return violations;
 }
 
-const codeOf = (error: unknown): string => String((error as { code?: unknown }).code ?? (error as Error).message);
+const codeOf = (error: unknown): string => {
+  const { code, message } = error as Error & { code?: string };
+  return code ?? message;
+};

@@ -3,6 +3,7 @@ import { readdir, readFile } from 'node:fs/promises';
 import path from 'node:path';
 import type { Client } from '@runplane/client';
 import type { RunEvent, RunResult, TerminalStatus } from '@runplane/contracts';
+import { DemoFailed } from './demo-failed';
 import type { Timeline } from './timeline';
 
 export interface Stage {
@@ -13,11 +14,6 @@ export interface Stage {
   /** The demo's own program, whose files are known; false for a command line of the visitor. */
   readonly isOwnProgram: boolean;
   readonly signal: AbortSignal;
-}
-
-/** A step of the demo did not happen. */
-export class DemoFailed extends Error {
-  override readonly name = 'DemoFailed';
 }
 
 function demand(isSo: boolean, what: string): asserts isSo {
