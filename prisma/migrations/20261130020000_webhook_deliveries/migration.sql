@@ -24,4 +24,10 @@ CREATE TABLE "runplane"."webhook_deliveries" (
 CREATE INDEX "webhook_deliveries_sink_tried_at_id_idx" ON "runplane"."webhook_deliveries"("sink", "tried_at" DESC, "id" DESC);
 
 -- CreateIndex
+CREATE INDEX "webhook_deliveries_sink_outcome_tried_at_id_idx" ON "runplane"."webhook_deliveries"("sink", "outcome", "tried_at" DESC, "id" DESC);
+
+-- CreateIndex
+CREATE INDEX "webhook_deliveries_sink_partition_key_tried_at_id_idx" ON "runplane"."webhook_deliveries"("sink", "partition_key", "tried_at" DESC, "id" DESC);
+
+-- CreateIndex
 CREATE INDEX "webhook_deliveries_tried_at_idx" ON "runplane"."webhook_deliveries"("tried_at");

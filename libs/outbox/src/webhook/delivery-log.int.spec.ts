@@ -59,6 +59,34 @@ test('tells what was tried, the newest first, page by page and by outcome and ke
   expect(errors).toEqual([]);
 });
 
+test('what few tries fit is found without a look at those of a week', async () => {
+  await t.db.pool
+    .query(`INSERT INTO runplane.webhook_deliveries (id, sink, tenant_id, partition_key, stream, stream_id, sequence, type, event_id, outcome, duration_ms)
+    SELECT 'd' || n, 'hook', 'globex', 'globex/' || n % 10, 'session', 's', n, 'x', 'e', 'sent', 1 FROM generate_series(1, 3000) n`);
+  await t.db.pool.query('ANALYZE runplane.webhook_deliveries');
+  const readBy = async (filter: { outcome?: 'refused'; key?: string }) => {
+    let plan = '';
+    await listWebhookDeliveries(
+      {
+        ...t.db,
+        sql: {
+          query: async (statement) => {
+            if (statement.text.includes('webhook_deliveries'))
+              plan = JSON.stringify((await t.db.pool.query(`EXPLAIN (FORMAT JSON) ${statement.text}`, [...statement.values])).rows);
+            return t.db.sql.query(statement);
+          },
+        },
+      },
+      { sink: 'hook', limit: 2, ...filter },
+    );
+    return /"Index Name":"(\w+)"/.exec(plan)?.[1];
+  };
+  expect(await readBy({ key: 'acme/s1' })).toBe('webhook_deliveries_sink_partition_key_tried_at_id_idx');
+  expect(await readBy({ outcome: 'refused' })).toBe('webhook_deliveries_sink_outcome_tried_at_id_idx');
+  expect(await readBy({})).toBe('webhook_deliveries_sink_tried_at_id_idx');
+  await t.db.pool.query(`DELETE FROM runplane.webhook_deliveries WHERE tenant_id = 'globex'`);
+});
+
 test('what cannot be written is reported, and holds nothing back', async () => {
   const errors: unknown[] = [];
   const log = webhookDeliveryLog(t.db, { sink: 'hook', onError: (error) => errors.push(error) });

@@ -1,5 +1,5 @@
 import { DELIVERY_OUTCOMES, newId } from '@runplane/contracts';
-import { column, oneRow, rows, sql, type SqlExecutor } from '@runplane/database';
+import { column, joinSql, oneRow, rows, sql, type SqlExecutor } from '@runplane/database';
 import { z } from 'zod';
 import type { Delivery } from './delivery';
 
@@ -38,7 +38,7 @@ export interface DeliveryPlace {
   readonly id: string;
 }
 
-/** The newest first, behind a place. */
+/** The newest first, behind a place. Each filter has its index: what few tries fit reads not those of a week. */
 export function listDeliveries(
   on: SqlExecutor,
   {
@@ -49,7 +49,12 @@ export function listDeliveries(
     limit,
   }: { sink: string; outcome: string | null; key: string | null; after: DeliveryPlace | null; limit: number },
 ): Promise<z.infer<typeof DeliveryRow>[]> {
-  const behind = after === null ? sql`` : sql`AND (d.tried_at, d.id) < (${after.triedAt}::timestamptz, ${after.id}::text)`;
+  const where = [
+    sql`d.sink = ${sink}::text`,
+    ...(outcome === null ? [] : [sql`d.outcome = ${outcome}::text`]),
+    ...(key === null ? [] : [sql`d.partition_key = ${key}::text`]),
+    ...(after === null ? [] : [sql`(d.tried_at, d.id) < (${after.triedAt}::timestamptz, ${after.id}::text)`]),
+  ];
   return rows(
     on,
     DeliveryRow,
@@ -58,7 +63,7 @@ export function listDeliveries(
       d.type AS "type", d.event_id AS "eventId", d.outcome AS "outcome", d.http_status AS "httpStatus", d.error AS "error", d.duration_ms AS "durationMs",
       runplane.wire_time(d.tried_at) AS "triedAt"
     FROM runplane.webhook_deliveries d
-    WHERE d.sink = ${sink}::text AND (${outcome}::text IS NULL OR d.outcome = ${outcome}::text) AND (${key}::text IS NULL OR d.partition_key = ${key}::text) ${behind}
+    WHERE ${joinSql(where, ' AND ')}
     ORDER BY d.tried_at DESC, d.id DESC LIMIT ${limit}::int`,
   );
 }
