@@ -82,4 +82,11 @@ export const relayGuards = [
     replacement: '',
     test: { file: 'libs/outbox/src/webhook/webhook-publisher.spec.ts', name: 'an endpoint that is slow has not failed' },
   },
+  {
+    name: 'a shard that a pass did not come to keeps its count of failures',
+    file: `${RELAY}/settle.sql.ts`,
+    text: 'WHEN a.is_well THEN 0 ELSE s.failures END',
+    replacement: 'ELSE 0 END',
+    test: passes('a shard that a pass did not come to keeps its count of failures, and does not back off'),
+  },
 ];

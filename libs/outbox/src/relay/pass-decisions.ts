@@ -78,6 +78,8 @@ export interface ShardSettlement {
   /** The failure of the sink that has ended the pass; the shard waits so long. */
   readonly failure: { readonly error: string; readonly delayMs: number } | undefined;
   readonly sent: number;
+  /** Nothing that was read is left unsent; else, with nothing sent and no failure, the sink was not asked. */
+  readonly whole: boolean;
   /** The next pass finds something to do at once. */
   readonly more: boolean;
 }
@@ -130,6 +132,7 @@ class Settling {
     const replay = this.#settlePage(this.#pass.replay);
     const fresh = this.#settlePage(this.#pass.fresh);
     for (const key of keys) this.#settleKey(key);
+    const whole = replay.whole && fresh.whole;
     return {
       shard,
       epoch,
@@ -142,8 +145,9 @@ class Settling {
       freed: this.#freed,
       failure: this.#failure,
       sent: this.#sent,
+      whole,
       // A sink that has taken a part, and not failed at the rest, is asked again at once.
-      more: (this.#more || (this.#sent > 0 && !(replay.whole && fresh.whole))) && this.#failure === undefined,
+      more: (this.#more || (this.#sent > 0 && !whole)) && this.#failure === undefined,
     };
   }
 

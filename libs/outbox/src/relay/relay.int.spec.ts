@@ -147,6 +147,29 @@ test('a sink that takes a part of each call has not failed: it is asked again at
   expect((await rowsOf('outbox_shards', sink.name))[3]).toMatchObject({ failures: 0 });
 });
 
+test('a shard that a pass did not come to keeps its count of failures, and does not back off', async () => {
+  const [sessionId = ''] = neighbours(1);
+  const { sink, memory, pass } = await aSink();
+  await appendEvents(t.db.sql, { sessionId, sequence: 1 });
+  await t.db.pool.query(
+    `UPDATE runplane.outbox_shards SET failures = 3, failed_at = now(), last_error = 'gone' WHERE sink = $1 AND shard = 3`,
+    [sink.name],
+  );
+  memory.options = { answer: () => SKIPPED };
+
+  expect(await pass()).toMatchObject({ sent: 0, failed: 0, more: false, backOffMs: undefined });
+  expect((await rowsOf('outbox_shards', sink.name))[3]).toMatchObject({
+    failures: 3,
+    last_error: 'gone',
+    failed_at: expect.any(Date) as Date,
+  });
+  memory.options = {};
+  await pass();
+
+  expect(shown(memory.arrived)).toEqual([`${sessionId} 1`]);
+  expect((await rowsOf('outbox_shards', sink.name))[3]).toMatchObject({ failures: 0, last_error: null, failed_at: null });
+});
+
 test('a record at which the sink fails again and again, while others go through, holds up its key alone', async () => {
   const [sick = '', well = ''] = neighbours(2);
   const { sink, memory, pass } = await aSink();

@@ -36,8 +36,9 @@ export async function writeSettlements(
       SELECT * FROM unnest(${settlements.map(({ shard }) => shard)}::int[], ${settlements.map(({ epoch }) => epoch)}::int[],
         ${cursors.tx}::bigint[], ${cursors.position}::bigint[], ${replays.tx}::bigint[], ${replays.position}::bigint[],
         ${settlements.map(({ replayed }) => replayed)}::bool[], ${settlements.map(({ failure }) => failure?.error ?? null)}::text[],
-        ${settlements.map(({ failure }) => failure?.delayMs ?? null)}::int[], ${settlements.map(({ sent }) => sent > 0)}::bool[]
-      ) AS a (shard, epoch, tx, position, replay_tx, replay_position, replayed, error, delay_ms, has_sent)
+        ${settlements.map(({ failure }) => failure?.delayMs ?? null)}::int[], ${settlements.map(({ sent }) => sent > 0)}::bool[],
+        ${settlements.map(({ sent, whole }) => sent > 0 || whole)}::bool[]
+      ) AS a (shard, epoch, tx, position, replay_tx, replay_position, replayed, error, delay_ms, has_sent, is_well)
     ),
     l AS MATERIALIZED (
       SELECT s.shard, s.expires_at FROM runplane.outbox_shards s JOIN asked a ON a.shard = s.shard AND a.epoch = s.epoch
@@ -52,9 +53,9 @@ export async function writeSettlements(
         replay_position = CASE WHEN NOT a.replayed THEN coalesce(a.replay_position, s.replay_position) END,
         replay_to_tx = CASE WHEN NOT a.replayed THEN s.replay_to_tx END,
         replay_to_position = CASE WHEN NOT a.replayed THEN s.replay_to_position END,
-        failures = CASE WHEN a.error IS NULL THEN 0 ELSE s.failures + 1 END,
-        failed_at = CASE WHEN a.error IS NULL THEN NULL ELSE d.now END,
-        last_error = a.error,
+        failures = CASE WHEN a.error IS NOT NULL THEN s.failures + 1 WHEN a.is_well THEN 0 ELSE s.failures END,
+        failed_at = CASE WHEN a.error IS NOT NULL THEN d.now WHEN NOT a.is_well THEN s.failed_at END,
+        last_error = CASE WHEN a.error IS NOT NULL OR a.is_well THEN a.error ELSE s.last_error END,
         ready_at = CASE WHEN a.error IS NULL THEN s.ready_at ELSE d.now + a.delay_ms * interval '1 millisecond' END,
         sent_at = CASE WHEN a.has_sent THEN d.now ELSE s.sent_at END
       FROM d JOIN asked a ON a.shard = d.shard

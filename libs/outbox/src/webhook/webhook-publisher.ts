@@ -49,23 +49,23 @@ export function openWebhookPublisher(given: WebhookOptions, { onDeliveries }: We
     const outcomes = records.map(() => SKIPPED);
     const deliveries: Delivery[] = [];
     const queues = [...indicesByKey(records)];
-    let failure: PublishOutcome | undefined;
+    let hasFailed = false;
 
     const sendKey = async (indices: readonly number[]): Promise<void> => {
       for (const index of indices) {
         const record = records[index];
         if (record === undefined) return;
-        if (stop.reason !== undefined) failure ??= failed(stop.reason, 'no time was left');
-        if (failure !== undefined) {
-          outcomes[index] = failure;
+        if (stop.reason === 'stopped') {
+          outcomes[index] = failed(stop.reason, 'stopped');
           return;
         }
-        if (performance.now() >= stop.beginsUntil) return; // skipped: an endpoint that keeps up with a part has not failed
+        // Skipped: neither another event's failure nor a lack of time says anything about this one.
+        if (hasFailed || performance.now() >= stop.beginsUntil) return;
         const startedAt = performance.now();
         const { outcome, status } = await post(record, stop);
         deliveries.push({ record, outcome, status, durationMs: Math.round(performance.now() - startedAt) });
         outcomes[index] = outcome;
-        if (outcome.kind === 'failed') failure ??= outcome;
+        if (outcome.kind === 'failed') hasFailed = true;
         if (outcome.kind !== 'sent') return;
       }
     };
