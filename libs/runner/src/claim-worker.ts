@@ -132,11 +132,10 @@ export async function runClaimWorker<Work, Outcome extends { readonly outcome: s
     else if (claimed?.length === 0) await pause(askedAt + PAUSE_MS_MIN - performance.now(), signal); // a server that stops does not wait
   }
 
-  await settle(worker, waiting.splice(0), source.released, counts);
   const stop = setTimeout(() => {
     for (const { controller } of working.keys()) controller.abort(new WorkerStopping('the worker stops'));
   }, drainMs);
-  await Promise.all(working.values());
+  await Promise.all([settle(worker, waiting.splice(0), source.released, counts), ...working.values()]);
   clearTimeout(stop);
   renewals.abort();
   await renewing;

@@ -142,6 +142,29 @@ test('what is at work when the drain is over is aborted and given back, which is
   expect(queue.settled).toEqual([{ taskId: 'slow', epoch: 1, outcome: 'released' }]);
 });
 
+test('the drain goes on while nobody hears of what is given back', async () => {
+  queue.ready.push('slow', 'waits');
+  let isAborted = false;
+  queue.fault = (what) => {
+    if (what === 'settle' && !isAborted) throw new ConnectionFailed('away', { cause: new Error('ECONNREFUSED') });
+  };
+  const running = start(
+    (_task, { signal }) =>
+      new Promise((_resolve, reject) => {
+        signal.addEventListener('abort', () => {
+          isAborted = true;
+          reject(signal.reason as Error);
+        });
+      }),
+    { prefetch: 1, drainMs: 1 },
+  );
+
+  await until(() => queue.held.size === 2);
+  stop.abort();
+
+  expect(await running).toEqual({ completed: 0, failed: 0, released: 2, lost: 0 });
+});
+
 test('a claim that is taken away aborts its handler, and nothing is told of it', async () => {
   queue.ready.push('mine');
   queue.lost.add('mine');
