@@ -206,6 +206,12 @@ test('submissions that come through an append obey the same rules', async () => 
   await append(event('requeued', 'c'), event('completed', 'a'));
   expect(await queue('p1')).toMatchObject({ operationId: 'c' });
 
+  // Its old claim is over, and it has another place, which the invariants look at.
+  await claim('p1');
+  const { epoch: claimed } = (await queue('p1')) as { epoch: number };
+  await append(event('failed', 'c'), event('requeued', 'c'));
+  expect(await queue('p1')).toMatchObject({ operationId: 'c', state: 'waiting', epoch: claimed + 1, attempts: 0 });
+
   const before = await listUnfinishedSubmissions(t.db, key('p1'));
   expect(await rebuildSession(t.db, key('p1'), { owner: 'r' })).toMatchObject({ changedRows: 0 });
   expect(await listUnfinishedSubmissions(t.db, key('p1'))).toEqual(before);

@@ -124,7 +124,8 @@ const moveHead = sql`submission_head_moved AS (
     UPDATE runplane.submission_heads t SET operation_id = n.operation_id, kind = n.kind, place = n.place, state = 'waiting', owner = NULL, expires_at = NULL,
       epoch = greatest(t.epoch, n.claim_epoch) + 1, attempts = 0, ready_at = d.now, last_error = NULL
     FROM d CROSS JOIN submission_next n
-    WHERE t.tenant_id = d.tenant_id AND t.session_id = d.session_id AND t.operation_id <> n.operation_id AND ${behindMoved}
+    WHERE t.tenant_id = d.tenant_id AND t.session_id = d.session_id AND (t.operation_id <> n.operation_id OR t.place <> n.place)
+      AND ${behindMoved}
   )`;
 
 const removeHead = sql`submission_head_gone AS (
