@@ -144,6 +144,7 @@ test('what is at work when the drain is over is aborted and given back, which is
 
 test('the drain goes on while nobody hears of what is given back', async () => {
   queue.ready.push('slow', 'waits');
+  let isBegun = false;
   let isAborted = false;
   queue.fault = (what) => {
     if (what === 'settle' && !isAborted) throw new ConnectionFailed('away', { cause: new Error('ECONNREFUSED') });
@@ -151,6 +152,7 @@ test('the drain goes on while nobody hears of what is given back', async () => {
   const running = start(
     (_task, { signal }) =>
       new Promise((_resolve, reject) => {
+        isBegun = true;
         signal.addEventListener('abort', () => {
           isAborted = true;
           reject(signal.reason as Error);
@@ -159,7 +161,7 @@ test('the drain goes on while nobody hears of what is given back', async () => {
     { prefetch: 1, drainMs: 1 },
   );
 
-  await until(() => queue.held.size === 2);
+  await until(() => isBegun);
   stop.abort();
 
   expect(await running).toEqual({ completed: 0, failed: 0, released: 2, lost: 0 });
