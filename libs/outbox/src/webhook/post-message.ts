@@ -28,11 +28,20 @@ export function postMessage(
   if (net.isIP(host) !== 0 && !passes(host)) return Promise.reject(new AddressRefused(host));
   const { request: open } = url.protocol === 'https:' ? https : http;
   return new Promise((resolve, reject) => {
+    let answered = false;
     const request = open(url, { method: 'POST', headers, agent, signal, lookup: guardedLookup(passes) }, (response) => {
       const { statusCode: status = 0 } = response;
-      beginningOf(response).then((text) => resolve({ status, text }), reject);
+      answered = true;
+      const text = beginningOf(response).catch((error: unknown) => {
+        // Taken is taken, whatever becomes of the rest: an answer that never ends would have the event posted again for ever.
+        if (status >= 200 && status < 300) return '';
+        throw error;
+      });
+      text.then((said) => resolve({ status, text: said }), reject);
     });
-    request.on('error', reject);
+    request.on('error', (error) => {
+      if (!answered) reject(error); // else the answer ends with it
+    });
     request.end(body);
   });
 }

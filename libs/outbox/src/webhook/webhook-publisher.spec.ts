@@ -161,6 +161,13 @@ test('reads of a long answer only the beginning', async () => {
   expect(outcome).toMatchObject({ reason: 'rejected', error: expect.stringMatching(/^HTTP 400: x{200,}…$/) as string });
 });
 
+test('what was taken is sent, also when the answer never ends', async () => {
+  endpoint.answer = (_, response) => void response.writeHead(200).write('o');
+  expect(kinds((await publishAll([record(1)], { requestTimeoutMs: 100 })).outcomes)).toEqual(['sent']);
+  endpoint.answer = (_, response) => void response.writeHead(500).write('o');
+  expect(kinds((await publishAll([record(1)], { requestTimeoutMs: 100 })).outcomes)).toEqual(['timed_out']);
+});
+
 test('does not follow a redirect', async () => {
   endpoint.answer = (_, response) => response.writeHead(307, { location: url }).end();
   expect(kinds((await publishAll([record(1)])).outcomes)).toEqual(['unavailable']);
