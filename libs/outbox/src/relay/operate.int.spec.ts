@@ -49,6 +49,7 @@ test('an operator sees how a sink stands, and why a key waits, and skips, retrie
   });
   expect(await explainSink(t.db, { sink: 'one', key: 'acme/a' })).toMatchObject({ cause: 'parked', isMoving: false });
   expect(await explainSink(t.db, { sink: 'one', key: 'acme/other' })).toMatchObject({ cause: 'up-to-date' });
+  await expect(explainSink(t.db, { sink: 'one', shard: 32 })).rejects.toMatchObject({ code: 'invalid_request' }); // and not sink_not_found
   const { keys } = await listBlockedKeys(t.db, { sink: 'one', state: 'parked' });
   expect(keys).toMatchObject([{ key: 'acme/a', heldCount: 3, event: { streamId: 'a', sequence: 2 }, reason: 'too_large' }]);
 
