@@ -84,7 +84,7 @@ export interface ShardSettlement {
   readonly more: boolean;
 }
 
-/** A record at which the sink has failed so many passes, while other shards went through, blocks its key alone. */
+/** A record at which the sink has failed so many passes, while other shards or keys went through, blocks its key alone. */
 export const ISOLATE_AFTER_PASSES = 5;
 
 export type Outcomes = ReadonlyMap<PublishRecord, PublishOutcome>;
@@ -97,6 +97,15 @@ export const isIsolated = ({ failures }: { failures: number }): boolean => failu
 /** What becomes of a shard's records; one without an outcome was not tried. */
 export function settleShard(pass: ShardPass, outcomes: Outcomes, limits: SinkLimits, random?: () => number): ShardSettlement {
   return new Settling(pass, outcomes, limits, random ?? Math.random).settle();
+}
+
+/** Whether the sink takes events of other keys of this shard than those at which it fails: where one shard alone has any, nothing else tells. */
+function hasSentOthers({ keys, replay, fresh }: ShardPass, outcomes: Outcomes): boolean {
+  const records = [...keys.flatMap(({ events }) => events), ...replay.items, ...fresh.items].flatMap(({ record }) => record ?? []);
+  const keysOf = (kind: PublishOutcome['kind']) =>
+    new Set(records.filter((record) => outcomes.get(record)?.kind === kind).map(({ partitionKey }) => partitionKey));
+  const failing = keysOf('failed');
+  return [...keysOf('sent')].some((key) => !failing.has(key));
 }
 
 const samePlace = (a: FeedPlace, b: FeedPlace): boolean => a.tx === b.tx && a.position === b.position;
@@ -123,7 +132,7 @@ class Settling {
     this.#outcomes = outcomes;
     this.#limits = limits;
     this.#random = random;
-    this.#isolate = pass.failures + 1 >= ISOLATE_AFTER_PASSES && pass.othersSent;
+    this.#isolate = pass.failures + 1 >= ISOLATE_AFTER_PASSES && (pass.othersSent || hasSentOthers(pass, outcomes));
   }
 
   settle(): ShardSettlement {
