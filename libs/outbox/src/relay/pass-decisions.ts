@@ -142,6 +142,7 @@ class Settling {
     const fresh = this.#settlePage(this.#pass.fresh);
     for (const key of keys) this.#settleKey(key);
     const whole = replay.whole && fresh.whole;
+    const moved = fresh.place !== undefined || replay.place !== undefined || this.#released.length > 0;
     return {
       shard,
       epoch,
@@ -155,8 +156,8 @@ class Settling {
       failure: this.#failure,
       sent: this.#sent,
       whole,
-      // A sink that has taken a part, and not failed at the rest, is asked again at once.
-      more: (this.#more || (this.#sent > 0 && !whole)) && this.#failure === undefined,
+      // A sink that has taken the first part, and not failed at the rest, is asked again at once.
+      more: (this.#more || (moved && !whole)) && this.#failure === undefined,
     };
   }
 
