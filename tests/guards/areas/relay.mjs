@@ -78,8 +78,8 @@ export const relayGuards = [
   {
     name: 'an endpoint that is slow has not failed',
     file: 'libs/outbox/src/webhook/webhook-publisher.ts',
-    text: 'if (performance.now() >= stop.beginsUntil) return;',
-    replacement: '',
+    text: 'if (hasFailed || performance.now() >= stop.beginsUntil) return;',
+    replacement: 'if (hasFailed) return;',
     test: { file: 'libs/outbox/src/webhook/webhook-publisher.spec.ts', name: 'an endpoint that is slow has not failed' },
   },
   {
