@@ -7,6 +7,7 @@ import {
   failExhaustedSubmissionsOnce,
   releaseSubmission,
   renewSubmission,
+  renewSubmissions,
   requeueSubmission,
   settleSubmissions,
 } from '@runplane/queue';
@@ -146,6 +147,19 @@ test('a renewal does not wait for an end that is under way, and tells what becam
   await endingB.rollBack();
   expect(await ofA).toMatchObject({ code: 'claim_lost' });
   expect(await ofB).toMatchObject({ value: { claimRemainingMs: 60_000 } });
+});
+
+test('a renewal of a head that somebody holds for long tells what remains, and the others are prolonged', async () => {
+  const impatient = await openDb({ url: t.url, applicationName: 'race-impatient', lockTimeoutMs: 50 });
+  const [held, other] = [await aClaimedSubmission(t.db), await aClaimedSubmission(t.db)];
+  const beside = await lockHeadOf(held);
+  const claims = [held, other].map(({ sessionId, operationId, epoch }) => ({ sessionId, operationId, epoch }));
+  const verdicts = await renewSubmissions(impatient, { tenantId, claims, leaseMs: 60_000 });
+  expect(verdicts).toMatchObject([{ verdict: 'ok' }, { verdict: 'ok', claimRemainingMs: 60_000 }]);
+  expect(verdicts[0]?.claimRemainingMs).toBeLessThanOrEqual(30_000);
+  await beside.query(endTime(held));
+  await beside.release();
+  await impatient.close();
 });
 
 test.each([

@@ -1,12 +1,5 @@
-import {
-  LockTimeout,
-  parseInput,
-  RenewSubmissions,
-  type RenewedSubmission,
-  type RenewSubmission,
-  type SubmissionVerdict,
-} from '@runplane/contracts';
-import { backOffMs, isTx, type At, type Db, type Tx } from '@runplane/database';
+import { parseInput, RenewSubmissions, type RenewedSubmission, type RenewSubmission, type SubmissionVerdict } from '@runplane/contracts';
+import { backOffMs, isLive, isTx, type At, type Db, type Tx } from '@runplane/database';
 import type { SubmissionKey } from '@runplane/sessions';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { renewHeads, type HoldRow, type NamedClaim } from './submission-hold.sql';
@@ -14,11 +7,11 @@ import { inOrder, lostOrNone, requireOk, takingHeads, verdictOf } from './submis
 
 /**
  * Prolongs claims from now on: each holder names session, operation and epoch. Called alone it runs on the connection of the renewals, and never waits
- * there for a head that somebody holds: it looks again.
+ * there for a head that somebody holds: it looks again, and tells of one that is held for long what remains, so that the others hear of theirs.
  *
  * Returns   a verdict for each, in the order of the call: `ok` with what remains, `claim_lost` (its time has come, or it was taken away: stop the
  *           work), `not_found`.
- * Locks     submission heads by session. One statement.   Errors: InvalidRequest, LockTimeout.   Repeat: safe.   Keeps: OWN-1, OWN-2.
+ * Locks     submission heads by session. One statement.   Errors: InvalidRequest; in a transaction LockTimeout.   Repeat: safe.   Keeps: OWN-1, OWN-2.
  */
 export async function renewSubmissions(
   at: At,
@@ -51,10 +44,16 @@ async function renewOnLane(db: Db, { claims, ...renewal }: Renewal): Promise<Hol
     done.push(...found.filter(({ isBusy }) => !isBusy));
     const busy = new Set(found.filter(({ isBusy }) => isBusy).map(({ sessionId }) => sessionId));
     if (busy.size === 0) return done;
-    if (performance.now() > deadline) throw new LockTimeout();
+    if (performance.now() > deadline) return [...done, ...found.filter(({ isBusy }) => isBusy).map(asItStands)];
     left = left.filter(({ sessionId }) => busy.has(sessionId));
     await sleep(backOffMs(look, LOOK_AGAIN));
   }
+}
+
+/** Not prolonged: whoever has the head has not committed yet, and the claim is what it was before. */
+function asItStands({ busyRemainingMs, ...row }: HoldRow): HoldRow {
+  const isHeld = busyRemainingMs !== null && isLive(busyRemainingMs);
+  return { ...row, busyRemainingMs, isHeld, claimRemainingMs: isHeld ? busyRemainingMs : null };
 }
 
 /** The same for one. Errors: SubmissionNotFound, ClaimLost, LockTimeout, InvalidRequest. */

@@ -16,6 +16,8 @@ const HoldRow = z.object({
   sessionId: column.text,
   /** Somebody has the head, and the statement does not wait: nothing was written for this one. */
   isBusy: column.bool,
+  /** What remains of the claim that is given, of a head that is busy; null: it is over. */
+  busyRemainingMs: column.int.nullable(),
   isHeld: column.bool,
   /** Of the submission; null: there is none. */
   state: column.state(SUBMISSION_STATES).nullable(),
@@ -57,6 +59,9 @@ const answerSql = ({ tenantId, wait }: { tenantId: string; wait: boolean }, chan
       ${!wait}::bool AND j.session_id IS NULL AND EXISTS (
         SELECT FROM runplane.submission_heads h WHERE h.tenant_id = ${tenantId}::text AND h.session_id = g.session_id AND h.operation_id = g.operation_id
       ) AS "isBusy",
+      (SELECT runplane.ms_until(h.expires_at, runplane.app_now()) FROM runplane.submission_heads h
+        WHERE ${!wait}::bool AND j.session_id IS NULL AND h.tenant_id = ${tenantId}::text AND h.session_id = g.session_id AND h.operation_id = g.operation_id
+          AND h.state = 'claimed' AND h.epoch = g.epoch) AS "busyRemainingMs",
       CASE WHEN j.operation_id = g.operation_id THEN coalesce(u.epoch, j.epoch) END AS "currentEpoch",
       coalesce(j.operation_id = g.operation_id AND j.state = 'waiting', false) AS "isWaiting", u.remaining AS "claimRemainingMs"
     FROM given g LEFT JOIN judged j ON j.session_id = g.session_id LEFT JOIN ${changed} u ON u.session_id = g.session_id
