@@ -1,5 +1,12 @@
 import type { Client } from '@runplane/client';
-import { CLAIM_LEASE_MS_DEFAULT, QUEUE_BATCH_ROWS_MAX, redactError, type ClaimedQueueTask } from '@runplane/contracts';
+import {
+  CLAIM_LEASE_MS_DEFAULT,
+  cutText,
+  FAILURE_MESSAGE_CODE_POINTS_MAX,
+  QUEUE_BATCH_ROWS_MAX,
+  redactError,
+  type ClaimedQueueTask,
+} from '@runplane/contracts';
 import {
   ownOwner,
   runClaimWorker,
@@ -33,6 +40,12 @@ export function runQueueWorker(options: QueueWorkerOptions): Promise<WorkerRepor
   return runClaimWorker<ClaimedQueueTask, Settled>({ ...options, source: tasksOf(options) });
 }
 
+/** A message that is too long must not cost the task its end. */
+const cut = (outcome: Settled): Settled =>
+  outcome.failureMessage === undefined
+    ? outcome
+    : { ...outcome, failureMessage: cutText(outcome.failureMessage, FAILURE_MESSAGE_CODE_POINTS_MAX) };
+
 function tasksOf({
   client,
   queue,
@@ -54,7 +67,9 @@ function tasksOf({
       return verdicts.map(({ verdict, leaseRemainingMs }) => (verdict === 'ok' ? (leaseRemainingMs ?? 0) : null));
     },
     settle: async (ends) => {
-      const verdicts = await client.settleQueueTasks(ends.map(({ work: { taskId, epoch }, outcome }) => ({ taskId, epoch, ...outcome })));
+      const verdicts = await client.settleQueueTasks(
+        ends.map(({ work: { taskId, epoch }, outcome }) => ({ taskId, epoch, ...cut(outcome) })),
+      );
       return verdicts.map(({ verdict }) => verdict === 'ok' || verdict === 'replayed');
     },
     completed: { outcome: 'completed' },

@@ -1,5 +1,12 @@
 import type { Client } from '@runplane/client';
-import { CLAIM_LEASE_MS_DEFAULT, redactError, SUBMISSION_BATCH_ROWS_MAX, type ClaimedSubmission } from '@runplane/contracts';
+import {
+  CLAIM_LEASE_MS_DEFAULT,
+  cutText,
+  redactError,
+  SUBMISSION_BATCH_ROWS_MAX,
+  SUBMISSION_ERROR_CODE_POINTS_MAX,
+  type ClaimedSubmission,
+} from '@runplane/contracts';
 import {
   ownOwner,
   runClaimWorker,
@@ -43,6 +50,10 @@ const claimOf = ({ sessionId, operationId, epoch }: ClaimedSubmission): { sessio
   epoch,
 });
 
+/** An error that is too long must not cost the submission its end. */
+const cut = (outcome: Settled): Settled =>
+  outcome.error === undefined ? outcome : { ...outcome, error: cutText(outcome.error, SUBMISSION_ERROR_CODE_POINTS_MAX) };
+
 function submissionsOf({
   client,
   kind,
@@ -62,7 +73,7 @@ function submissionsOf({
       return verdicts.map(({ verdict, claimRemainingMs }) => (verdict === 'ok' ? (claimRemainingMs ?? 0) : null));
     },
     settle: async (ends) => {
-      const verdicts = await client.settleSubmissions(ends.map(({ work, outcome }) => ({ ...claimOf(work), ...outcome })));
+      const verdicts = await client.settleSubmissions(ends.map(({ work, outcome }) => ({ ...claimOf(work), ...cut(outcome) })));
       return verdicts.map(({ verdict }) => verdict === 'ok' || verdict === 'replayed');
     },
     completed: { outcome: 'completed' },
