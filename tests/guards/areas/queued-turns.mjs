@@ -34,6 +34,13 @@ export const queuedTurnGuards = [
     test: turns('of a session that is busy waits without its tries being used up, and is called by the end of the open turn'),
   },
   {
+    name: 'ends of other turns do not use up the tries of a queued one',
+    file: 'libs/sessions/src/queued-turn.sql.ts',
+    text: 'runplane.app_now() + ${calledInMs} * interval',
+    replacement: 'runplane.app_now() + 0 * interval',
+    test: turns('that goes wrong is called by ends of other turns no sooner than its tries allow'),
+  },
+  {
     name: 'a queued turn that can never be admitted fails',
     file: 'libs/queue/src/start-queued-turns.ts',
     text: 'const isForGood = isDomainError(error) && !error.retryable;',

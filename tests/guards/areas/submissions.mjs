@@ -43,9 +43,16 @@ export const submissionGuards = [
   {
     name: 'the next unfinished submission comes to the head',
     file: parts,
-    text: 'AND t.operation_id <> n.operation_id AND ${behindMoved}',
-    replacement: 'AND false AND ${behindMoved}',
+    text: 'AND (t.operation_id <> n.operation_id OR t.place <> n.place)',
+    replacement: 'AND false',
     test: submissions('makes the next unfinished one the oldest'),
+  },
+  {
+    name: 'one that is queued again in the append that failed it leaves its claim',
+    file: parts,
+    text: 'AND (t.operation_id <> n.operation_id OR t.place <> n.place)',
+    replacement: 'AND t.operation_id <> n.operation_id',
+    test: submissions('submissions that come through an append obey the same rules'),
   },
   {
     name: 'what leaves the head of the queue takes its attempts along',
