@@ -83,7 +83,7 @@ function lockFirst({ scope, limit }: SubmissionClaim): Sql {
 function lockFree({ scope, limit, looksMax = SUBMISSION_LOOK_HEADS_MAX }: SubmissionClaim, leaseOwner: string): Sql {
   const { where, order } = inScope(scope);
   const locked = (free: boolean): Sql => sql`(SELECT * FROM looked WHERE free = ${free}::bool ORDER BY n) p CROSS JOIN LATERAL (
-      SELECT ${KEY}, h.ready_at FROM runplane.submission_heads h
+      SELECT ${KEY}, h.ready_at, h.ctid AS version FROM runplane.submission_heads h
       WHERE h.tenant_id = p.tenant_id AND h.session_id = p.session_id AND ${where} AND ${isStillDue} FOR NO KEY UPDATE SKIP LOCKED
     ) h`;
   const mayHideMore = sql`SELECT count(*) >= ${bound(looksMax)} AND count(*) FILTER (WHERE free) < ${limit}::int FROM looked`;
@@ -97,8 +97,9 @@ function lockFree({ scope, limit, looksMax = SUBMISSION_LOOK_HEADS_MAX }: Submis
       SELECT x.lease_owner, x.lease_expires_at FROM runplane.session_heads x WHERE x.tenant_id = h.tenant_id AND x.session_id = h.session_id OFFSET 0 -- each by its key
     ) x ON true
   ), passed_over AS (
+    -- By their places on disk: as a join it would read every head while there are few. One that has moved since this statement began is left where it is.
     UPDATE runplane.submission_heads t SET ready_at = runplane.app_now() + ${SUBMISSION_PASSED_OVER_MS}::int * interval '1 millisecond'
-    FROM (SELECT h.tenant_id, h.session_id FROM ${locked(false)} WHERE (${mayHideMore})) b WHERE t.tenant_id = b.tenant_id AND t.session_id = b.session_id
+    WHERE t.ctid = ANY (ARRAY(SELECT h.version FROM ${locked(false)} WHERE (${mayHideMore})))
   ), l AS MATERIALIZED (SELECT h.* FROM ${locked(true)} LIMIT ${limit}::int)`;
 }
 
