@@ -37,7 +37,12 @@ export default defineConfig(
       // Doors of a library that bring a client of their own are loaded where a sink needs them; its main door is not.
       '@nx/enforce-module-boundaries': [
         'error',
-        { enforceBuildableLibDependency: false, allow: [], depConstraints, checkDynamicDependenciesExceptions: ['^@runplane/outbox(/embedded-kafka)?$'] },
+        {
+          enforceBuildableLibDependency: false,
+          allow: [],
+          depConstraints,
+          checkDynamicDependenciesExceptions: ['^@runplane/outbox(/embedded-kafka)?$'],
+        },
       ],
       '@typescript-eslint/require-await': 'off', // Fastify tells a handler from a callback by `async`
       '@typescript-eslint/consistent-type-imports': ['error', { fixStyle: 'inline-type-imports' }],

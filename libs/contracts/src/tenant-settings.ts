@@ -20,11 +20,9 @@ const retention = {
   runnersDays: days.meta({ description: 'Runners that are silent, from when they were last seen' }),
   readersDays: days.meta({ description: 'Readers of sessions that have marked nothing read since then, with their marks' }),
   queueTasksDays: days.meta({ description: 'Ended queue tasks with their attempts and read marks, from their end' }),
-  archive: z
-    .boolean()
-    .meta({
-      description: 'Runs, events and queue tasks are removed only when a copy has been archived and read back; false: without a copy',
-    }),
+  archive: z.boolean().meta({
+    description: 'Runs, events and queue tasks are removed only when a copy has been archived and read back; false: without a copy',
+  }),
 };
 
 /** How long what has ended is kept, in days of the database's clock; null: for ever. */
