@@ -1,6 +1,7 @@
 module.exports = {
   // Specs wait more than they compute; jest would leave one core idle.
   maxWorkers: '100%',
+  testSequencer: '<rootDir>/tools/long-first.cjs',
   // A bound, not a wait: on a busy machine a test that takes 1 s alone may take ten.
   testTimeout: 20_000,
   projects: [
