@@ -111,7 +111,8 @@ test('whatever is asked in whatever order: the answers and states are the modelâ
   await search(
     fc.asyncProperty(choices, async (sequence) => {
       await t.db.pool.query(
-        'TRUNCATE runplane.sessions, runplane.runs, runplane.run_status_counts, runplane.run_events, runplane.outbox_events, public.moves CASCADE',
+        `TRUNCATE runplane.sessions, runplane.runs, runplane.run_status_counts, runplane.run_events, runplane.outbox_events, runplane.session_events,
+          runplane.submissions, runplane.submission_heads, public.moves CASCADE`, // what an enqueued turn leaves is in the last three
       );
       const model = new Model(t.db);
       for (const choice of sequence) {
