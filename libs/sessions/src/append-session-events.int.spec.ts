@@ -1,7 +1,7 @@
 import { ensureTenant, inTransaction, sql } from '@runplane/database';
 import { useDatabase, waitForHorizon } from '@runplane/database/testing';
-import { readFeed } from '@runplane/outbox';
-import type { AppendSessionEvents } from '@runplane/contracts';
+import { EVENTS_PER_ROW_MAX, readFeed } from '@runplane/outbox';
+import { APPEND_EVENTS_MAX, type AppendSessionEvents } from '@runplane/contracts';
 import { appendAsServer } from './append-as-server';
 import { appendSessionEvents } from './append-session-events';
 import { acquireSessionLease, releaseSessionLease, renewSessionLease, revokeSessionLease } from './session-lease';
@@ -63,6 +63,14 @@ test('the feed has a batch of events in one row, and every place of it can be go
     `SELECT events::int, data FROM runplane.outbox_events WHERE stream_id = 's3f' ORDER BY tx, position`,
   );
   expect(stored.rows).toEqual([3, 1, 5].map((events) => ({ events, data: null })));
+});
+
+test('places of two rows of the outbox are further apart than an append has events', async () => {
+  const { rows } = await t.db.pool.query(
+    `SELECT increment_by::int AS step FROM pg_sequences WHERE schemaname = 'runplane' AND sequencename = 'outbox_events_position_seq'`,
+  );
+  expect(rows).toEqual([{ step: EVENTS_PER_ROW_MAX }]);
+  expect(APPEND_EVENTS_MAX).toBeLessThanOrEqual(EVENTS_PER_ROW_MAX);
 });
 
 test('without a lease only some types come in', async () => {
