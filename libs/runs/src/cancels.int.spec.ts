@@ -47,7 +47,8 @@ const situationsOf = (target: Target) =>
 
 describe('each stage of a cancel is an event of its own, at its moment', () => {
   test.each(TARGETS)('of a %s, in every situation', async (target) => {
-    await Promise.all(situationsOf(target).map((situation) => goThrough(target, situation)));
+    // One after another: a sweep of one story would end the run whose runner is lost in another before its cancel.
+    for (const situation of situationsOf(target)) await goThrough(target, situation);
   });
 
   async function goThrough(target: Target, situation: Situation): Promise<void> {
