@@ -101,7 +101,7 @@ export interface TransactionOptions {
   attempts?: number | undefined;
   /** How long the transaction may be open. Prisma looks between statements; lock_timeout and statement_timeout bound each of them. */
   timeoutMs?: number | undefined;
-  /** How long to wait for a connection. */
+  /** How long to wait for a connection; default: as each statement does (`connectTimeoutMs`). */
   maxWaitMs?: number | undefined;
 }
 
@@ -116,7 +116,7 @@ const RETRY_BACK_OFF = { baseMs: 15, maxMs: 500 };
  *           (the connection broke at COMMIT); all retryable. Everything else as `work` threw it.
  */
 export async function inTransaction<T>(db: Db, work: (tx: Tx) => Promise<T>, options: TransactionOptions = {}): Promise<T> {
-  const { attempts = 4, timeoutMs = 10_000, maxWaitMs = 3_000 } = options;
+  const { attempts = 4, timeoutMs = 10_000, maxWaitMs = db.options.connectTimeoutMs } = options;
   for (let attempt = 1; ; attempt += 1) {
     const outcome = await attemptTransaction(db, work, { timeout: timeoutMs, maxWait: maxWaitMs });
     if (outcome.kind === 'committed') return outcome.value;
