@@ -5,7 +5,6 @@ import { loadGrowth } from './load';
 import { scannedTables } from './plans';
 import { growthExpectations } from './run';
 
-jest.setTimeout(30_000);
 const t = useDatabase({ checkInvariants: false }); // rows by hand, without what outbox and feed would have
 const size = { runs: 400, events: 4_000 };
 

@@ -237,5 +237,5 @@ describe('a run token', () => {
     expect([append.status, append.body.code]).toEqual([409, 'run_closed']);
     expect([read.status, read.body.code]).toEqual([403, 'forbidden']);
     expect(late.status).toBe(401);
-  }, 20_000);
+  });
 });

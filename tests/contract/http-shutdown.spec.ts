@@ -53,7 +53,7 @@ describe('a process that is told to stop', () => {
     }
     second.child.kill('SIGINT');
     expect(await second.exit).toBe(0);
-  }, 60_000);
+  });
 
   test('that cannot start says why and exits with 1', async () => {
     const refused = startServed({ DATABASE_URL: 'postgresql://app:hunter2secret@127.0.0.1:1/x' }, children);
@@ -61,5 +61,5 @@ describe('a process that is told to stop', () => {
     await expect(refused).rejects.toThrow('runplane: ');
     await expect(refused).rejects.not.toThrow('hunter2secret');
     expect(children.at(-1)?.exitCode).toBe(1);
-  }, 20_000);
+  });
 });

@@ -107,7 +107,7 @@ describe('a stream', () => {
     await writing;
 
     expect(events(received)).toEqual(await log());
-  }, 30_000);
+  });
 
   test('of one client is not hurried on by another that is further', async () => {
     await sayMany(300);
@@ -124,7 +124,7 @@ describe('a stream', () => {
     const all = await log();
     expect(events(first.frames)).toEqual(all);
     for (const [n, client] of others.entries()) expect(events(client.frames)).toEqual(all.slice(n * 10));
-  }, 20_000);
+  });
 
   test('takes the header before the query', async () => {
     await say('six');
@@ -199,7 +199,7 @@ describe('a stream', () => {
 
     expect(events(slow.frames)).toEqual(await log());
     expect(slow.frames.filter(({ event }) => event === 'assistant_message')).toHaveLength(40);
-  }, 40_000);
+  });
 
   test('that fails tells its client, and harms no other', async () => {
     const failing = await buildApp({ db: { ...api.db, sql: { query: (statement) => breakable(statement) } }, logger: false });
@@ -245,7 +245,7 @@ describe('a stream', () => {
       expect(client.frames.at(-1)?.event).toMatch(/^(end|error)$/);
     }
     expect((await api.call('GET', '/readyz')).body.checks.database).toBe('ok');
-  }, 20_000);
+  });
 });
 
 describe('waiting', () => {
@@ -265,7 +265,7 @@ describe('waiting', () => {
     expect(Date.now() - start).toBeLessThan(15_000); // they would have waited for twenty
     const empty = await api.call('GET', `${path()}/events?after=${page.body.lastSeq + 100}&wait=1`);
     expect([empty.status, empty.body.events]).toEqual([200, []]);
-  }, 30_000);
+  });
 
   test('holds no connection of the pool, and is bounded', async () => {
     const polls = Array.from(
@@ -310,7 +310,7 @@ describe('closing', () => {
       expect(retries.at(-1)).toBeLessThan(2_000);
     }
     await idle.until(({ closed }) => closed, 'the end of an idle connection');
-  }, 20_000);
+  });
 });
 
 describe('a run of large events', () => {
@@ -339,7 +339,7 @@ describe('a run of large events', () => {
       fed.push(...answer.body.events);
     }
     expect(textsOf(fed.map(({ type, data }) => ({ type, payload: data })))).toEqual(texts);
-  }, 60_000);
+  });
 
   test('large commands reach their runner in pieces too', async () => {
     for (const text of texts) await api.call('POST', `${path()}/commands`, { body: { type: 'note', payload: { text } } });

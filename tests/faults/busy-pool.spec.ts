@@ -5,7 +5,6 @@ import { aClaimedRun, makeTenants, newRun, TENANT } from '@runplane/runs/testing
 import { acquireSessionLease, createSessions, renewSessionLease } from '@runplane/sessions';
 import { until } from '../support/until';
 
-jest.setTimeout(30_000);
 const database = useDatabase();
 beforeAll(() => makeTenants(database.db));
 

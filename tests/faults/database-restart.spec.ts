@@ -14,7 +14,7 @@ const machine = useMachine({ onRunnerLost: 'fail' });
 let api: ApiProcess;
 beforeAll(async () => {
   api = await machine.startApi({ env: { RUNPLANE_DISPATCH: 'off' } });
-}, 60_000);
+});
 
 /** Calls go on until they are answered. */
 const patiently = { retry: { attemptsMax: Infinity, elapsedMsMax: Infinity, pauseMsMin: 50, pauseMsMax: 300 } };

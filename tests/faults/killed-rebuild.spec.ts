@@ -10,7 +10,6 @@ import { until } from '../support/until';
 
 // The command line is killed with SIGKILL in the middle of a rebuild: nothing is seen of it, and the next one goes on where it was.
 
-jest.setTimeout(60_000);
 const t = useDatabase();
 const CLI = path.resolve(path.dirname(require.resolve('@runplane/api/package.json')), 'dist/cli.js');
 

@@ -8,7 +8,6 @@ import { until } from '../support/until';
 
 // The process that starts a queued turn is killed with SIGKILL, behind its claim and in the middle of the admission: one run for each turn, in order.
 
-jest.setTimeout(60_000);
 const t = useDatabase();
 const tenantId = TENANT;
 const children: ChildProcess[] = [];

@@ -11,7 +11,6 @@ const LOCK_TIMEOUT_MS = 4_000;
 /** PostgreSQL lets a waiter behind another one wait twice: for its place in the line, then for the holder. The rest is for a busy machine. */
 const BUDGET_MS = 2 * LOCK_TIMEOUT_MS + 2_000;
 
-jest.setTimeout(60_000);
 const api = useApi();
 
 interface Timed extends Answer {

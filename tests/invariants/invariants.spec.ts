@@ -9,7 +9,6 @@ import { openDbAhead } from '../support/races';
 
 // Each check of tests/support/invariants.sql sees a violation that is planted past all guards, in a transaction that is rolled back.
 
-jest.setTimeout(30_000); // a world is made, and on a busy machine that takes seconds
 const t = useDatabase({ checkInvariants: false });
 const tenantId = TENANT;
 const completed = { terminalStatus: 'completed' } as const;

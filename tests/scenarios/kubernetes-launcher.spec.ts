@@ -11,7 +11,6 @@ import type { StoredObject } from '../support/kubernetes-schema';
 
 // The Kubernetes launcher against an HTTP server that speaks the API: no method of the client is replaced.
 
-jest.setTimeout(60_000);
 const cluster = useCluster();
 
 const request = (over: Partial<LaunchRequest> = {}): LaunchRequest => ({

@@ -15,7 +15,6 @@ import { until } from '../support/until';
 // Runs whose runners are Jobs. Needs a build: API processes dispatch, and where a kubelet would start a pod the test starts the runner with the
 // Job's variables and its Secret. The launcher by itself: kubernetes-launcher.spec.ts.
 
-jest.setTimeout(60_000);
 const cluster = useCluster();
 
 describe('runs in a cluster', () => {

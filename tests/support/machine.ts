@@ -83,6 +83,6 @@ export function useMachine(settings: Partial<TenantSettings> = {}): Machine {
       await postgres?.stop();
       await rm(dir, { recursive: true, force: true, maxRetries: 5 });
     }
-  }, 60_000);
+  });
   return machine;
 }

@@ -14,7 +14,6 @@ export interface RaceDatabase {
 
 /** A database of its own on which no deadlock may have happened by the end of the file: inTransaction would hide one by its repeat. */
 export function useRaces(): RaceDatabase {
-  jest.setTimeout(30_000); // on a busy machine a wait for the other side may take seconds
   let own: Db | undefined;
   // Defined before useDatabase's own hooks: those drop the database.
   afterAll(async () => {

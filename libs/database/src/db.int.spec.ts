@@ -138,7 +138,7 @@ it('a statement on a connection that the network has swallowed ends, and the poo
   expect(await db.lane.query(sql`SELECT 1 AS v`)).toEqual([{ v: 1 }]);
   await db.close();
   await proxy.close();
-}, 20_000);
+});
 
 it('twenty connections killed at random under load leave the process alive, and every call gets an answer', async () => {
   const reported: string[] = [];
@@ -188,4 +188,4 @@ it('twenty connections killed at random under load leave the process alive, and 
   await answersOf(() => inTransaction(db, (tx) => tx.query(sql`SELECT 1 AS v`)));
   await killer.end();
   await db.close();
-}, 20_000);
+});

@@ -8,8 +8,6 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { startEmbeddedPostgres, type EmbeddedPostgres, type EmbeddedPostgresOptions } from './embedded-postgres';
 import { openClient } from './testing';
 
-jest.setTimeout(60_000);
-
 const folder = mkdtempSync(path.join(os.tmpdir(), 'runplane-embedded-'));
 const dataDir = path.join(folder, 'data');
 const running: EmbeddedPostgres[] = [];

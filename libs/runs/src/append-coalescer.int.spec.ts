@@ -6,7 +6,6 @@ import { aClaimedRun, aClaimedTurn, aRun, makeTenants, message, story, TENANT } 
 
 // Whether a call shares its statement or has one of its own, its answer and its rows are the same.
 
-jest.setTimeout(30_000);
 let single: Db;
 afterAll(() => single.close()); // before the database goes
 const t = useDatabase();

@@ -16,7 +16,6 @@ import {
 } from './index';
 import { aClaimedTurn, aRun, aTurn, endLease, makeTenants, newTurn, passDeadlines, story, TENANT } from './testing';
 
-jest.setTimeout(20_000); // on a busy machine eight stories take seconds
 const store = useDatabase();
 beforeAll(() => makeTenants(store.db, 'other'));
 const tenantId = TENANT;

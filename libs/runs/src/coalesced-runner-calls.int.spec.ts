@@ -6,7 +6,6 @@ import { aClaimedTurn, aTurn, endLease, makeTenants, TENANT } from './testing';
 
 // Heartbeats and acknowledgements: alone or with others, the same answers and the same rows.
 
-jest.setTimeout(60_000);
 let single: Db;
 afterAll(() => single.close()); // before the database goes
 const t = useDatabase();

@@ -17,7 +17,6 @@ import { createRuns } from './runs';
 import { message, newRun, newTurn, story } from './testing';
 import { refusal, useRetention } from './testing/retention';
 
-jest.setTimeout(30_000);
 const t = useDatabase();
 const { stage, pass, aClaimedRun, anEndedRun, anEndedTurn, rowsOf, count, runThere } = useRetention(t);
 let { tenantId, later, archive } = stage;

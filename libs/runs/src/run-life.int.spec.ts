@@ -264,7 +264,7 @@ describe('a run with very many open tool calls', () => {
     await t.db.pool.query('DELETE FROM runplane.run_events WHERE run_id = $1', [run.id]); // too many for the checker after each test
     await t.db.pool.query('DELETE FROM runplane.outbox_events WHERE run_id = $1', [run.id]);
     await t.db.pool.query('DELETE FROM runplane.runs WHERE id = $1', [run.id]);
-  }, 30_000);
+  });
 });
 
 describe('a cancel', () => {

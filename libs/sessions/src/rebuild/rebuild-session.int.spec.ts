@@ -10,7 +10,6 @@ import { rebuildStaleOnce } from './rebuild-stale-once';
 import { getSessionRebuild, requestSessionRebuild } from './request-session-rebuild';
 import { shadowOf, VIEW_TABLES } from './shadow-views.sql';
 
-jest.setTimeout(30_000); // on a busy machine a rebuild at every step takes seconds
 const t = useDatabase();
 const tenantId = 'acme';
 const owner = 'this process';
