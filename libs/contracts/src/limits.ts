@@ -139,6 +139,8 @@ export const CHANNEL_ROW_KEPT_MS = 30 * 86_400_000;
 export const CHANNEL_ROUTE_KEPT_MS = 86_400_000;
 /** A note's path is part of a key: what an index of PostgreSQL takes beside tenant and session. */
 export const NOTE_PATH_BYTES_MAX = 1024;
+/** Items that the checkpoints of one append carry over: each is a row that is written anew. */
+export const CARRIED_ITEMS_MAX = 10_000;
 /** A note that grows by appending is bounded: it is read whole. */
 export const NOTE_BYTES_MAX = 1024 * 1024;
 
@@ -240,6 +242,8 @@ export const IMPORT_EVENTS_MAX = 100_000;
 export const IMPORT_BYTES_MAX = 64 * 1024 * 1024;
 /** Of one line: an event with all that is around its data. */
 export const IMPORT_LINE_BYTES_MAX = EVENT_BYTES_MAX + 16 * 1024;
+/** Submissions, approvals and input requests that the copied part of a fork or an import may leave open: the transaction that shows it closes them all. */
+export const COPY_OPEN_MAX = 2_000;
 /** What one transaction of a copy writes. */
 export const COPY_CHUNK_EVENTS = 500;
 export const COPY_CHUNK_BYTES = 4 * 1024 * 1024;

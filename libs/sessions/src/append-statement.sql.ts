@@ -137,12 +137,13 @@ function toLog(first: PlacedEvent, events: readonly PlacedEvent[], appendId: str
 
 /** The columns of the head that folds have changed, as a continuation of the SET list. */
 export function headSet(change: HeadChange): Sql {
-  const { snapshot, driverState, needsRecovery, windowId, openSubmissions, openTurnSubmissions } = change;
+  const { snapshot, driverState, needsRecovery, windowId, firstWindowId, openSubmissions, openTurnSubmissions } = change;
   const set = [
     ...(snapshot === undefined ? [] : [sql`snapshot = ${snapshot === null ? null : JSON.stringify(snapshot)}::json`]),
     ...(driverState === undefined ? [] : [sql`driver_state = ${driverState}::runplane.driver_state`]),
     ...(needsRecovery === undefined ? [] : [sql`needs_recovery = ${needsRecovery}::bool`]),
     ...(windowId === undefined ? [] : [sql`window_id = ${windowId}::text`]),
+    ...(firstWindowId === undefined ? [] : [sql`first_window_id = ${firstWindowId}::text`]),
     ...(openSubmissions === undefined ? [] : [sql`open_submissions = ${openSubmissions}::int`]),
     ...(openTurnSubmissions === undefined ? [] : [sql`open_turn_submissions = ${openTurnSubmissions}::int`]),
   ];

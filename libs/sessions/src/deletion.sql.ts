@@ -24,6 +24,19 @@ export function listOpenInSession(on: SqlExecutor, key: SessionKey): Promise<z.i
   );
 }
 
+/** Whether more than so many are open in a session. */
+export async function hasMoreOpen(on: SqlExecutor, key: SessionKey, openMax: number): Promise<boolean> {
+  const open = (table: string) => sql`SELECT FROM ${rawSql(`runplane.${table}`)} WHERE ${ofSession(key)} AND state = 'pending'`;
+  const { more } = await oneRow(
+    on,
+    z.object({ more: column.bool }),
+    sql`SELECT count(*) > ${openMax}::int AS "more" FROM (
+          ${open('submissions')} UNION ALL ${open('approvals')} UNION ALL ${open('input_requests')} LIMIT ${openMax + 1}::int
+        ) open`,
+  );
+  return more;
+}
+
 const DeletedRow = z.object({ deletedAt: column.time, lastSequence: column.int8 });
 export type DeletedSession = z.infer<typeof DeletedRow>;
 
@@ -111,7 +124,7 @@ export async function writeScrubbed(tx: Tx, key: SessionKey): Promise<void> {
             last_command_id = NULL, terminal_status = NULL, failure_kind = NULL, execution_state = 'idle', storage_last_error = NULL
           WHERE ${ofSession(key)}
         )
-        UPDATE runplane.session_heads SET header = json_build_object('id', session_id), snapshot = NULL, window_id = NULL, driver_state = 'idle',
+        UPDATE runplane.session_heads SET header = json_build_object('id', session_id), snapshot = NULL, window_id = NULL, first_window_id = NULL, driver_state = 'idle',
           open_submissions = 0, open_turn_submissions = 0, claim_epoch = greatest(claim_epoch,
             (SELECT max(claim_epoch) FROM runplane.submissions WHERE ${ofSession(key)}), (SELECT max(epoch) FROM runplane.submission_heads WHERE ${ofSession(key)}))
         WHERE ${ofSession(key)} RETURNING 1 AS "done"`,

@@ -30,6 +30,7 @@ const HeadRow = z.object({
   snapshot: column.jsonObject.nullable(),
   needsRecovery: column.bool,
   windowId: column.text.nullable(),
+  firstWindowId: column.text.nullable(),
   openSubmissions: column.int,
   openTurnSubmissions: column.int,
   viewsVersion: column.int,
@@ -51,7 +52,7 @@ const COLUMNS = sql`
   header::text AS "header", incarnation AS "incarnation", imported_through::text AS "importedThrough", last_sequence::text AS "lastSequence",
   last_tx::text AS "lastTx", lease_owner AS "leaseOwner", lease_epoch AS "leaseEpoch",
   runplane.ms_until(lease_expires_at, runplane.app_now()) AS "leaseInMs", driver_state::text AS "driverState", snapshot::text AS "snapshot",
-  needs_recovery AS "needsRecovery", window_id AS "windowId", open_submissions AS "openSubmissions", open_turn_submissions AS "openTurnSubmissions",
+  needs_recovery AS "needsRecovery", window_id AS "windowId", first_window_id AS "firstWindowId", open_submissions AS "openSubmissions", open_turn_submissions AS "openTurnSubmissions",
   views_version AS "viewsVersion", views_epoch AS "viewsEpoch", copying AS "copying", runplane.wire_time(deleted_at) AS "deletedAt", runplane.wire_time(created_at) AS "createdAt",
   runplane.wire_time(updated_at) AS "updatedAt", (extract(epoch FROM runplane.app_now()) * 1000)::bigint::text AS "now",
   (SELECT store_id FROM runplane.store) AS "storeId"`;

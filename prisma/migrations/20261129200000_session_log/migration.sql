@@ -62,6 +62,7 @@ CREATE TABLE "runplane"."session_heads" (
     "snapshot" JSON,
     "needs_recovery" BOOLEAN NOT NULL DEFAULT false,
     "window_id" TEXT,
+    "first_window_id" TEXT,
     "open_submissions" INTEGER NOT NULL DEFAULT 0,
     "open_turn_submissions" INTEGER NOT NULL DEFAULT 0,
     "claim_epoch" INTEGER NOT NULL DEFAULT 0,

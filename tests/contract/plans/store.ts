@@ -101,6 +101,7 @@ export async function fill(): Promise<void> {
   // Views: `log` has a long one of each kind, every tenth session waits to be recovered, every twentieth to be rebuilt.
   await run(`INSERT INTO runplane.context_windows (tenant_id, session_id, window_id, started_sequence, event_sequence, trigger)
     SELECT $1, 'log', 'w' || i, i, i, 'compaction' FROM generate_series(1, $2::int) i`);
+  await run(`UPDATE runplane.session_heads SET first_window_id = 'w1' WHERE tenant_id = $1 AND session_id = 'log' AND $2::int > 0`);
   await run(`INSERT INTO runplane.context_notes (tenant_id, session_id, path, content, updated_sequence)
     SELECT $1, 'log', 'n' || lpad(i::text, 8, '0'), 'text', i FROM generate_series(1, $2::int) i`);
   await run(`INSERT INTO runplane.context_history (tenant_id, session_id, sequence, window_id, role, content)

@@ -19,6 +19,13 @@ export const rebuildGuards = [
     test: rebuilds('is done by one at a time'),
   },
   {
+    name: 'a switch does not loop over a log for each of its rows',
+    file: `${REBUILD}/shadow-views.sql.ts`,
+    text: "await setNestedLoops(tx, 'off')",
+    replacement: "await setNestedLoops(tx, 'on')",
+    test: rebuilds('puts a long log in place without going through all of it'),
+  },
+  {
     name: 'the switch holds the head',
     file: `${REBUILD}/rebuild-session.ts`,
     text: '{ log, pages }), { underLock: true }',

@@ -19,6 +19,27 @@ export const sessionViewsGuards = [
     test: contextFold('may not grow beyond their bound, whatever is stored'),
   },
   {
+    name: 'an append carries over a bounded number of items',
+    file: `${projections}/context-history.ts`,
+    text: 'before + listed.length <= CARRIED_ITEMS_MAX) return;',
+    replacement: 'before >= 0) return;',
+    test: contextFold('is carried over by one append up to a bound'),
+  },
+  {
+    name: 'what was said before the first window is stored under no window’s name',
+    file: `${projections}/context-windows.ts`,
+    text: 'firstWindowId === null && windowId === legacyWindow(sessionId) ? BEFORE_FIRST : windowId;',
+    replacement: 'firstWindowId === null && windowId === legacyWindow(sessionId) ? windowId : windowId;',
+    test: contextFold('stands where moving every item would have put it'),
+  },
+  {
+    name: 'the first window has what stood before it',
+    file: `${projections}/context-windows.ts`,
+    text: 'windowOf(BEFORE_FIRST, names) === windowId ? [BEFORE_FIRST, windowId] : [windowId];',
+    replacement: 'windowOf(BEFORE_FIRST, names) === windowId ? [windowId] : [windowId];',
+    test: sessionViews('windows, notes and history are read as they stand'),
+  },
+  {
     name: 'a malformed splice does not become the word on the inbox',
     file: `${projections}/snapshot.ts`,
     text: "return [{}, 'the splice is beyond the queue'];",

@@ -160,6 +160,13 @@ export const submissionGuards = [
     test: copies('late trouble, behind a batch'),
   },
   {
+    name: 'a copy that leaves more open than one transaction may close is refused',
+    file: `${SESSIONS}/copy/copy-session.ts`,
+    text: 'if (await hasMoreOpen(db.sql, key, COPY_OPEN_MAX)) throw',
+    replacement: 'if ((await hasMoreOpen(db.sql, key, COPY_OPEN_MAX)) && copiedThrough < 0) throw',
+    test: copies('that leaves more open than one transaction may close'),
+  },
+  {
     name: 'nobody sees a copy before it is whole',
     file: `${SESSIONS}/copy/copy-session.ts`,
     text: 'copying: true,',

@@ -1,5 +1,5 @@
 import type { NewSessionEvent } from '@runplane/contracts';
-import { importedEventId } from '@runplane/contracts';
+import { COPY_OPEN_MAX, importedEventId } from '@runplane/contracts';
 import { ensureTenant, inTransaction, type Db } from '@runplane/database';
 import { useDatabase } from '@runplane/database/testing';
 import fc from 'fast-check';
@@ -60,7 +60,7 @@ async function viewsOf(db: Db, sessionId: string, tenant: string): Promise<Recor
     if (rows.length > 0) views[table] = rows.map(({ row }) => row);
   }
   const head = await db.pool.query(
-    `SELECT driver_state, needs_recovery, window_id, open_submissions, (snapshot::jsonb - 'durableCursor')::text AS snapshot FROM runplane.session_heads WHERE tenant_id = $1 AND session_id = $2`,
+    `SELECT driver_state, needs_recovery, window_id, first_window_id, open_submissions, (snapshot::jsonb - 'durableCursor')::text AS snapshot FROM runplane.session_heads WHERE tenant_id = $1 AND session_id = $2`,
     [tenant, sessionId],
   );
   return { ...views, head: head.rows };
@@ -204,6 +204,15 @@ describe('an import', () => {
     await expect(bring(text, 'other', 60_000)).rejects.toEqual(
       coded('invalid_import', { line, reason: expect.stringMatching(reason) as string }),
     );
+    expect(await rowsOfCopy('bad', 'other')).toBe(0);
+  });
+
+  test('that leaves more open than one transaction may close is refused, with its last line, and leaves nothing', async () => {
+    const line = (sequence: number) =>
+      `{"sequence":${sequence},"type":"submission/accepted","time":1,"data":{"operation_id":"o${sequence}","submission_id":"s${sequence}","kind":"turn"}}`;
+    const text = `{"type":"session","id":"bad"}\n${Array.from({ length: COPY_OPEN_MAX + 1 }, (_, i) => line(i)).join('\n')}`;
+    const refused = coded('invalid_import', { line: COPY_OPEN_MAX + 2, reason: expect.stringMatching(/more than 2000/) as string });
+    await expect(bring(text, 'other', 60_000)).rejects.toEqual(refused);
     expect(await rowsOfCopy('bad', 'other')).toBe(0);
   });
 

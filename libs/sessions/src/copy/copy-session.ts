@@ -1,17 +1,20 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import {
+  COPY_OPEN_MAX,
   isDomainError,
   newId,
   partitionOf,
   SessionExists,
   TransactionConflict,
   type CopiedSession,
+  type DomainError,
   type JsonObject,
   type NewSessionEvent,
 } from '@runplane/contracts';
 import { inTransaction, requireTenant, type Db, type Tx } from '@runplane/database';
 import { appendAsServer } from '../append-as-server';
 import { closeOpenInSession } from '../close-session';
+import { hasMoreOpen } from '../deletion.sql';
 import { eraseSessionRows } from '../erase-session';
 import { rebuildSession } from '../rebuild/rebuild-session';
 import { lockHead, readHead } from '../session-head.sql';
@@ -31,6 +34,8 @@ export interface Copy extends SessionKey {
   readonly reason: string;
   /** The first event of the copy's own, if any. */
   readonly marker?: NewSessionEvent | undefined;
+  /** The refusal of a log that leaves more than COPY_OPEN_MAX open behind its last event. */
+  readonly tooMuchOpen: (lastSequence: number) => DomainError;
   readonly signal?: AbortSignal | undefined;
 }
 
@@ -57,6 +62,7 @@ export async function copySession(
       copiedThrough = events.at(-1)?.sequence ?? copiedThrough;
     }
     if (copiedThrough >= 0) await buildViews(db, key, copy.signal);
+    if (await hasMoreOpen(db.sql, key, COPY_OPEN_MAX)) throw copy.tooMuchOpen(copiedThrough);
     return {
       sessionId: copy.sessionId,
       copiedThrough,

@@ -1,5 +1,6 @@
 import {
   COPY_CHUNK_EVENTS,
+  COPY_OPEN_MAX,
   ForkSession,
   InvalidRequest,
   parseInput,
@@ -18,7 +19,7 @@ import type { CopiedEvent } from './copy.sql';
 /**
  * Makes a session of its own from another one, as it was up to an event: the same log so far, and from there on a life of its own.
  *
- * Input     newSessionId: not in use; throughSequence: of the last event copied, all when left out.
+ * Input     newSessionId: not in use; throughSequence: of the last event copied, all when left out; no more than 2,000 may be open there.
  * Returns   how far it was copied, and what was closed in it.
  * Events    are copied with ids of the new session's own, their data verbatim, in batches of 500; runs stay with the session they worked in. The feed
  *           does not have them again; the first event of its own, `session/forked`, says where they come from.
@@ -35,10 +36,7 @@ export async function forkSession(
   const source = { tenantId, sessionId };
   const [head, control] = [await requireOpenHead(db.sql, source), await requireSession(db.sql, source)];
   const through = throughSequence ?? head.lastSequence;
-  if (through > head.lastSequence) {
-    const message = `the log ends at ${head.lastSequence}`;
-    throw new InvalidRequest(`The input is not valid: throughSequence: ${message}.`, { issues: [{ path: 'throughSequence', message }] });
-  }
+  if (through > head.lastSequence) throw invalidEnd(`the log ends at ${head.lastSequence}`);
   const forkedFrom: JsonObject = { sessionId, sequence: through };
   return copySession(
     db,
@@ -50,12 +48,16 @@ export async function forkSession(
       backendProfile: control.backendProfile,
       reason: 'session-forked',
       marker: { type: 'session/forked', data: { from: forkedFrom, incarnation: head.incarnation } },
+      tooMuchOpen: () => invalidEnd(`more than ${COPY_OPEN_MAX} submissions, approvals and input requests are open there`),
       signal,
     },
     (target) =>
       copiedFrom(db, { ...source, incarnation: head.incarnation }, { through, target, to: { tenantId, sessionId: newSessionId } }),
   );
 }
+
+const invalidEnd = (message: string): InvalidRequest =>
+  new InvalidRequest(`The input is not valid: throughSequence: ${message}.`, { issues: [{ path: 'throughSequence', message }] });
 
 async function* copiedFrom(
   db: Db,

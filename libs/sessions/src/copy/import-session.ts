@@ -1,6 +1,7 @@
 import {
   COPY_CHUNK_BYTES,
   COPY_CHUNK_EVENTS,
+  COPY_OPEN_MAX,
   identifier,
   importedEventId,
   IMPORT_EVENTS_MAX,
@@ -44,7 +45,7 @@ const ImportedEvent = z.looseObject({
  * Makes a session from its lines of JSON, as exportSession (readSessionLines) writes them: the header, marked with the type `session`, then one event
  * per line, from sequence 0 on without a gap.
  *
- * Input     content: bytes, streamed; up to 64 MiB and 100,000 events. Whose session it is, is said by the tenant; its id by the header.
+ * Input     content: bytes, streamed; up to 64 MiB and 100,000 events, which may leave 2,000 requests and submissions open. Whose session it is, is said by the tenant; its id by the header.
  * Returns   how far it was copied, and what was closed in it.
  * Events    keep their very lines, and have the ids that the originals gave them, so that consumers that had them know them. The feed does not have
  *           them again. Data with NUL or lone surrogates is repaired where it is read, not in its line.
@@ -62,7 +63,9 @@ export async function importSession(
   const header = parseHeader(first.value.text);
   const text = (name: string): string | null => (typeof header[name] === 'string' ? header[name] : null);
   const copy = { tenantId, sessionId: header.id, header, projectId: text('projectId'), backendProfile: text('backendProfile') };
-  return copySession(db, { ...copy, reason: 'session-imported', signal }, () => batchesOf(header.id, lines));
+  const tooMuchOpen = (lastSequence: number): InvalidImport =>
+    invalid(lastSequence + 2, `behind it more than ${COPY_OPEN_MAX} submissions, approvals and input requests are open: end them first`);
+  return copySession(db, { ...copy, reason: 'session-imported', tooMuchOpen, signal }, () => batchesOf(header.id, lines));
 }
 
 async function* batchesOf(sessionId: string, lines: AsyncIterable<{ number: number; text: string }>): AsyncGenerator<CopiedEvent[]> {

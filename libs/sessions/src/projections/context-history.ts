@@ -1,15 +1,24 @@
-import { fieldOf, JSON_DEPTH_MAX, repairText, type JsonValue, type SessionLogEvent } from '@runplane/contracts';
+import {
+  CARRIED_ITEMS_MAX,
+  fieldOf,
+  InvalidRequest,
+  JSON_DEPTH_MAX,
+  repairText,
+  type JsonValue,
+  type SessionLogEvent,
+} from '@runplane/contracts';
 import { identifierField, isInteger, textField } from './fields';
 
-// What was said, as text, and the window that each item stands in. Items never change; windows do: the first window takes over what stood before
-// it, and a checkpoint carries items over into another window. The fold keeps both kinds of moves until the end of the batch, since they also
-// concern items that are stored already.
+// What was said, as text, and the window that each item stands in. Items never change; windows do: a checkpoint carries items over into another
+// window, and a window that starts takes over what stands in the legacy one. The fold keeps both kinds of moves until the end of the batch, since
+// they also concern items that are stored already. What the first window takes over is not moved (BEFORE_FIRST).
 
 export const HISTORY_ROLES = ['user', 'assistant', 'tool'] as const;
 export type HistoryRole = (typeof HISTORY_ROLES)[number];
 
 export interface HistoryItem {
   readonly sequence: number;
+  /** BEFORE_FIRST: the first window's, or the legacy one while there is none. */
   readonly windowId: string;
   readonly role: HistoryRole;
   readonly toolName: string | null;
@@ -20,7 +29,7 @@ export interface History {
   readonly added: readonly HistoryItem[];
   /** What checkpoints carry over, one after the other; of items that the batch has added, `added` says it too. */
   readonly moves: readonly Move[];
-  /** Where all other stored items of the legacy window stand now. */
+  /** Where all other items that are stored under the legacy window's name stand now: those that were put there behind the first window. */
   readonly legacyTo: string | undefined;
 }
 
@@ -86,7 +95,7 @@ export function addItem(history: History, event: SessionLogEvent, windowId: stri
   return item === undefined ? history : { ...history, added: [...history.added, item] };
 }
 
-/** The first window takes over what stands in the legacy one; later ones find nothing there. */
+/** A window takes over what stands under the legacy window's name. */
 export function takeOverLegacy({ added, moves, legacyTo }: History, legacy: string, windowId: string): History {
   const moved = (from: string): string => (from === legacy ? windowId : from);
   return {
@@ -96,13 +105,25 @@ export function takeOverLegacy({ added, moves, legacyTo }: History, legacy: stri
   };
 }
 
-/** `compaction/checkpoint`: the named items stand in the named window from now on. What names no item is passed over. */
-export function carryOver(history: History, event: SessionLogEvent): History {
-  const windowId = identifierField(event.data, 'windowId');
-  const named = fieldOf(event.data, 'carriedEventSequences');
-  if (windowId === undefined || !Array.isArray(named)) return history;
+/** Errors: InvalidRequest, for a checkpoint by which its append would carry over too many items. */
+export function guardCheckpoint({ moves }: History, { data }: SessionLogEvent): void {
+  const listed = fieldOf(data, 'carriedEventSequences');
+  const before = moves.reduce((sum, { sequences }) => sum + sequences.size, 0);
+  if (!Array.isArray(listed) || before + listed.length <= CARRIED_ITEMS_MAX) return;
+  const message = `carry over no more than ${CARRIED_ITEMS_MAX} items with one append`;
+  throw new InvalidRequest(`The input is not valid: carriedEventSequences: ${message}.`, {
+    issues: [{ path: 'carriedEventSequences', message }],
+  });
+}
+
+/** `compaction/checkpoint`: the named items stand in the named window from now on. What names no item is passed over. `stored`: how a name is stored. */
+export function carryOver(history: History, event: SessionLogEvent, stored: (windowId: string) => string): History {
+  const named = identifierField(event.data, 'windowId');
+  const listed = fieldOf(event.data, 'carriedEventSequences');
+  if (named === undefined || !Array.isArray(listed)) return history;
+  const windowId = stored(named);
   const isEarlier = (sequence: number): boolean => sequence >= 0 && sequence < event.sequence;
-  const sequences = new Set(named.filter(isInteger).filter(isEarlier));
+  const sequences = new Set(listed.filter(isInteger).filter(isEarlier));
   return {
     ...history,
     added: history.added.map((item) => (sequences.has(item.sequence) ? { ...item, windowId } : item)),

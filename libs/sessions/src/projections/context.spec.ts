@@ -1,10 +1,12 @@
-import { NOTE_BYTES_MAX, PayloadTooLarge, type JsonObject, type JsonValue } from '@runplane/contracts';
+import { CARRIED_ITEMS_MAX, InvalidRequest, NOTE_BYTES_MAX, PayloadTooLarge, type JsonObject, type JsonValue } from '@runplane/contracts';
 import { emptyContext, told, type Told } from '../testing/told';
+import fc from 'fast-check';
 import { contextProjection, type ContextState } from './context';
 import { carriedItems, textIn } from './context-history';
+import { storedWindows, windowOf } from './context-windows';
 
 const start = (loaded?: unknown, windowId: string | null = null): ContextState =>
-  contextProjection.initial(loaded, { ...emptyContext, head: { ...emptyContext.head, windowId } });
+  contextProjection.initial(loaded, { ...emptyContext, head: { ...emptyContext.head, windowId, firstWindowId: windowId } });
 const foldOf = (entries: readonly Told[], from = start()): ContextState =>
   told(...entries).reduce((state, event) => contextProjection.apply(state, event), from);
 const said = (content: JsonValue = 'x'): Told => ['user/message', { content }];
@@ -13,8 +15,8 @@ const carries = (windowId: string, ...carriedEventSequences: JsonValue[]): Told 
   'compaction/checkpoint',
   { windowId, carriedEventSequences },
 ];
-const placesOf = ({ history }: ContextState): Record<number, string> =>
-  Object.fromEntries(history.added.map(({ sequence, windowId }) => [sequence, windowId]));
+const placesOf = (state: ContextState): Record<number, string> =>
+  Object.fromEntries(state.history.added.map(({ sequence, windowId }) => [sequence, windowOf(windowId, state)]));
 
 describe('the text in a value', () => {
   it.each<[JsonValue, string]>([
@@ -61,8 +63,9 @@ describe('history', () => {
     [['tool/result', { message: { content: 'a\0b\uD800' } }], { role: 'tool', toolName: null, content: 'a\uFFFDb\uFFFD' }],
     ['turn/start', undefined],
   ])('%j adds %j', (event, item) => {
-    const { added } = foldOf([event]).history;
-    expect(added).toMatchObject(item === undefined ? [] : [{ sequence: 0, windowId: 'legacy-s', ...item }]);
+    const state = foldOf([event]);
+    expect(state.history.added).toMatchObject(item === undefined ? [] : [{ sequence: 0, ...item }]);
+    expect(placesOf(state)).toEqual(item === undefined ? {} : { 0: 'legacy-s' });
   });
 
   it('moves into the first window, and with a checkpoint into another; new items stand in the latest window', () => {
@@ -77,7 +80,7 @@ describe('history', () => {
     ];
     const state = foldOf(log);
     expect(placesOf(state)).toEqual({ 0: 'w1', 2: 'w2', 4: 'w1', 6: 'w2' });
-    expect(contextProjection.head?.(state)).toEqual({ windowId: 'w2' });
+    expect(contextProjection.head?.(state)).toEqual({ windowId: 'w2', firstWindowId: 'w1' });
   });
 
   it('says of stored items where they go, each once', () => {
@@ -92,10 +95,11 @@ describe('history', () => {
       carries('w9', 3, -1, 0.5),
       said(),
     ];
-    const { history } = told(...stored)
+    const { history, firstWindowId } = told(...stored)
       .slice(4)
       .reduce((state, event) => contextProjection.apply(state, event), start());
-    expect(history).toMatchObject({ legacyTo: 'w1', added: [{ sequence: 8, windowId: 'w1' }] });
+    expect(firstWindowId).toBe('w1');
+    expect(history).toMatchObject({ legacyTo: undefined, added: [{ sequence: 8, windowId: 'w1' }] });
     expect([...carriedItems(history)]).toEqual([
       [0, 'w9'],
       [1, 'w8'],
@@ -106,6 +110,76 @@ describe('history', () => {
   it('that a checkpoint has put back into the legacy window goes with it', () => {
     const { history } = foldOf([windowStarts({ windowId: 'w1' }), said(), carries('legacy-s', 1), windowStarts({ windowId: 'w2' })]);
     expect(history.added).toMatchObject([{ windowId: 'w2' }]);
+  });
+
+  it('stands where moving every item would have put it, in whatever batches the events come', () => {
+    const window = fc.constantFrom('a', 'b', 'legacy-s');
+    const entry = fc.oneof(
+      { weight: 3, arbitrary: fc.constant(said()) },
+      { weight: 2, arbitrary: fc.record({ windowId: window, startedSequence: fc.nat(12) }, { requiredKeys: [] }).map(windowStarts) },
+      fc.tuple(window, fc.array(fc.nat(15), { maxLength: 4 })).map(([into, sequences]) => carries(into, ...sequences)),
+    );
+    fc.assert(
+      fc.property(fc.array(entry, { maxLength: 16 }), fc.integer({ min: 1, max: 16 }), (entries, batch) => {
+        const events = told(...entries);
+        // The stored rows, as the statement of an append writes them.
+        const rows = new Map<number, string>();
+        let state = start();
+        for (let from = 0; from < events.length; from += batch) {
+          const { windowId, firstWindowId } = state;
+          const windows = [...state.windows.values()].map((w) => ({
+            ...w,
+            startedSequence: String(w.startedSequence),
+            eventSequence: String(w.eventSequence),
+          }));
+          state = contextProjection.initial({ windows }, { ...emptyContext, head: { ...emptyContext.head, windowId, firstWindowId } });
+          state = events.slice(from, from + batch).reduce((before, event) => contextProjection.apply(before, event), state);
+          const { added, legacyTo } = state.history;
+          const carried = carriedItems(state.history);
+          for (const [sequence, stored] of rows) {
+            rows.set(sequence, carried.get(sequence) ?? (stored === 'legacy-s' ? (legacyTo ?? stored) : stored));
+          }
+          for (const item of added) rows.set(item.sequence, item.windowId);
+        }
+
+        // The rule by its letter: each start moves what stands in the legacy window.
+        const places = new Map<number, string>();
+        const started = new Map<string, readonly [number, number]>();
+        const current = (): string => {
+          const latest = [...started].sort(([, a], [, b]) => b[0] - a[0] || b[1] - a[1]);
+          return latest[0]?.[0] ?? 'legacy-s';
+        };
+        for (const { sequence, type, data } of events) {
+          const named = (data['windowId'] as string | undefined) ?? current();
+          if (type === 'user/message') places.set(sequence, current());
+          else if (type === 'compaction/checkpoint') {
+            for (const carried of data['carriedEventSequences'] as number[]) if (places.has(carried)) places.set(carried, named);
+          } else {
+            started.set(named, [(data['startedSequence'] as number | undefined) ?? sequence, sequence]);
+            for (const [at, place] of places) if (place === 'legacy-s') places.set(at, named);
+          }
+        }
+        expect(new Map([...rows].map(([sequence, stored]) => [sequence, windowOf(stored, state)]))).toEqual(places);
+        for (const [sequence, place] of places) expect(storedWindows(place, state)).toContain(rows.get(sequence));
+      }),
+    );
+  });
+
+  it('is carried over by one append up to a bound', () => {
+    const guard = (before: number, more: number): void => {
+      const state = foldOf([carries('w', ...Array.from({ length: before }, (_, i) => i - before))]);
+      for (const event of told(carries('w', ...Array<number>(more).fill(1)))) contextProjection.guard?.(state, event);
+    };
+    expect(() => { guard(0, CARRIED_ITEMS_MAX); }).not.toThrow(); // prettier-ignore
+    expect(() => { guard(0, CARRIED_ITEMS_MAX + 1); }).toThrow(InvalidRequest); // prettier-ignore
+    const full = { ...start(), history: { ...start().history, moves: [{ sequences: new Set([1, 2]), windowId: 'w' }] } };
+    const [next] = told(carries('w', ...Array<number>(CARRIED_ITEMS_MAX - 1).fill(1)));
+    expect(() => next && contextProjection.guard?.(full, next)).toThrow(/no more than 10000/);
+  });
+
+  it('of any length is taken over by the first window without a row of it being written', () => {
+    const { history } = foldOf([windowStarts({ windowId: 'w1' })]);
+    expect(history).toMatchObject({ added: [], moves: [], legacyTo: undefined });
   });
 });
 

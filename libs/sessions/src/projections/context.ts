@@ -1,21 +1,23 @@
 import type { SessionLogEvent } from '@runplane/contracts';
 import { z } from 'zod';
-import { addItem, carryOver, EMPTY_HISTORY, takeOverLegacy, type History } from './context-history';
+import { addItem, carryOver, guardCheckpoint, EMPTY_HISTORY, takeOverLegacy, type History } from './context-history';
 import { applyNote, guardNote, notePath, type Notes } from './context-notes';
-import { currentWindow, legacyWindow, startedWindow, type ContextWindow } from './context-windows';
+import { currentWindow, legacyWindow, startedWindow, storedWindow, type ContextWindow } from './context-windows';
 import { contextLoad, contextWrites } from './context.sql';
-import type { Projection } from './projection';
+import type { FoldedHead, Projection } from './projection';
 
 // The context of a session: windows, notes and history, three tables and one fold, since an item stands in the window that is current when it is said.
 
 export interface ContextState {
   readonly sessionId: string;
-  /** As the head had it before the batch; null: none yet, items stand in the legacy window. */
-  readonly storedWindowId: string | null;
+  /** What the head had before the batch. */
+  readonly stored: Pick<FoldedHead, 'windowId' | 'firstWindowId'>;
   /** Those that a start of a window in the batch has to know, and those that the batch has started. */
   readonly windows: ReadonlyMap<string, ContextWindow>;
   readonly startedWindows: ReadonlySet<string>;
+  /** Null: none yet, items stand in the legacy window. */
   readonly windowId: string | null;
+  readonly firstWindowId: string | null;
   readonly notes: Notes;
   readonly history: History;
 }
@@ -53,39 +55,44 @@ export const contextProjection: Projection<ContextState> = {
     return starts === 0 && appended.length === 0 ? undefined : contextLoad(session, { starts, appended });
   },
 
-  initial(loaded, { sessionId, head: { windowId } }) {
+  initial(loaded, { sessionId, head: { windowId, firstWindowId } }) {
     const { windows, notes } = Loaded.parse(loaded ?? {});
     return {
       sessionId,
-      storedWindowId: windowId,
+      stored: { windowId, firstWindowId },
       windows: new Map(windows?.map((window) => [window.windowId, window])),
       startedWindows: new Set(),
       windowId,
+      firstWindowId,
       notes: { bytes: new Map(notes?.map(({ path, bytes }) => [path, bytes])), changes: new Map() },
       history: EMPTY_HISTORY,
     };
   },
 
-  guard({ notes }, event) {
+  guard({ notes, history }, event) {
     if (NOTES.includes(event.type)) guardNote(notes, event);
+    if (event.type === CHECKPOINT) guardCheckpoint(history, event);
   },
 
   apply(state, event) {
     if (event.type === WINDOW_STARTED) return startWindow(state, event);
-    if (event.type === CHECKPOINT) return { ...state, history: carryOver(state.history, event) };
+    if (event.type === CHECKPOINT)
+      return { ...state, history: carryOver(state.history, event, (windowId) => storedWindow(windowId, state)) };
     if (NOTES.includes(event.type)) return { ...state, notes: applyNote(state.notes, event) };
-    return { ...state, history: addItem(state.history, event, state.windowId ?? legacyWindow(state.sessionId)) };
+    return { ...state, history: addItem(state.history, event, storedWindow(state.windowId ?? legacyWindow(state.sessionId), state)) };
   },
 
   writes: contextWrites,
   common: ({ startedWindows, notes, history: { added, moves, legacyTo } }) =>
     startedWindows.size + notes.changes.size + moves.length === 0 && legacyTo === undefined ? { history: added } : undefined,
-  head: ({ storedWindowId, windowId }) => (windowId === storedWindowId ? {} : { windowId }),
+  head: ({ stored, windowId, firstWindowId }) => ({
+    ...(windowId === stored.windowId ? {} : { windowId }),
+    ...(firstWindowId === stored.firstWindowId ? {} : { firstWindowId }),
+  }),
 };
 
 function startWindow(state: ContextState, event: SessionLogEvent): ContextState {
-  const legacy = legacyWindow(state.sessionId);
-  const started = startedWindow(event, state.windowId ?? legacy);
+  const started = startedWindow(event, state.windowId ?? legacyWindow(state.sessionId));
   if (started === undefined) return state;
   const windows = new Map(state.windows).set(started.windowId, started);
   return {
@@ -93,6 +100,13 @@ function startWindow(state: ContextState, event: SessionLogEvent): ContextState 
     windows,
     startedWindows: new Set(state.startedWindows).add(started.windowId),
     windowId: currentWindow(windows.values())?.windowId ?? null,
-    history: takeOverLegacy(state.history, legacy, started.windowId),
+    ...takeOver(state, started.windowId),
   };
+}
+
+/** The first window that has a name of its own has what stood before it from then on; later ones get what somebody has put back into the legacy one. */
+function takeOver({ sessionId, firstWindowId, history }: ContextState, windowId: string): Pick<ContextState, 'firstWindowId' | 'history'> {
+  const legacy = legacyWindow(sessionId);
+  if (firstWindowId === null) return { firstWindowId: windowId === legacy ? null : windowId, history };
+  return { firstWindowId, history: takeOverLegacy(history, legacy, windowId) };
 }

@@ -10,6 +10,8 @@ export interface FoldedHead {
   readonly driverState: DriverState;
   readonly needsRecovery: boolean;
   readonly windowId: string | null;
+  /** The one that has taken over what was said before it; null: none yet. */
+  readonly firstWindowId: string | null;
   readonly openSubmissions: number;
   readonly openTurnSubmissions: number;
 }

@@ -15,6 +15,7 @@ const CONTEXT: FoldContext = {
     driverState: 'idle',
     needsRecovery: false,
     windowId: null,
+    firstWindowId: null,
     openSubmissions: 0,
     openTurnSubmissions: 0,
   },

@@ -7,6 +7,7 @@ const head = {
   driverState: 'idle' as const,
   needsRecovery: false,
   windowId: null,
+  firstWindowId: null,
   openSubmissions: 0,
   openTurnSubmissions: 0,
 };

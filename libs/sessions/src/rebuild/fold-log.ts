@@ -15,6 +15,7 @@ export const EMPTY_HEAD: FoldedHead = {
   driverState: 'idle',
   needsRecovery: false,
   windowId: null,
+  firstWindowId: null,
   openSubmissions: 0,
   openTurnSubmissions: 0,
 };

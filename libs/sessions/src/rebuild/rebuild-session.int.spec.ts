@@ -1,14 +1,16 @@
 import type { JsonObject, NewSessionEvent, SessionProjection } from '@runplane/contracts';
-import { ensureTenant, inTransaction, openDb, type Db } from '@runplane/database';
+import { ensureTenant, inTransaction, openDb, sql, type Db, type Tx } from '@runplane/database';
 import { openClient, useDatabase, waitUntilBlocked } from '@runplane/database/testing';
 import { appendAsServer } from '../append-as-server';
 import { listSessionsWithDueRequests } from '../requests.sql';
-import { VIEWS_VERSION } from '../projections';
+import { PROJECTIONS, VIEWS_VERSION } from '../projections';
+import { lockHead } from '../session-head.sql';
 import { createSessions } from '../sessions';
+import { EMPTY_HEAD, foldPage, listLog } from './fold-log';
 import { rebuildSession, type RebuildOptions } from './rebuild-session';
 import { rebuildStaleOnce } from './rebuild-stale-once';
 import { getSessionRebuild, requestSessionRebuild } from './request-session-rebuild';
-import { shadowOf, VIEW_TABLES } from './shadow-views.sql';
+import { clearShadow, shadowOf, switchViews, VIEW_TABLES } from './shadow-views.sql';
 
 const t = useDatabase();
 const tenantId = 'acme';
@@ -22,7 +24,7 @@ const rebuild = (id: string, options: Partial<RebuildOptions> = {}, db: Db = t.d
 const query = async <T = Record<string, unknown>>(text: string, ...values: unknown[]): Promise<T[]> =>
   (await t.db.pool.query(text, values)).rows as T[];
 
-const HEAD = 'snapshot, driver_state, needs_recovery, window_id, open_submissions, open_turn_submissions, views_version';
+const HEAD = 'snapshot, driver_state, needs_recovery, window_id, first_window_id, open_submissions, open_turn_submissions, views_version';
 
 /** Every view of a session, as it stands in the database. */
 async function views(sessionId: string, of = tenantId): Promise<Record<string, unknown[]>> {
@@ -33,6 +35,12 @@ async function views(sessionId: string, of = tenantId): Promise<Record<string, u
   }
   all['session_heads'] = await query(`SELECT ${HEAD} FROM runplane.session_heads WHERE tenant_id = $1 AND session_id = $2`, of, sessionId);
   return all;
+}
+
+/** How often this transaction has searched the indexes of the history. */
+async function scans(tx: Tx): Promise<number> {
+  const [row] = await tx.query(sql`SELECT idx_scan::int AS "n" FROM pg_stat_xact_user_tables WHERE relname = 'context_history'`);
+  return Number(row?.['n']);
 }
 
 const shadowRows = (): Promise<unknown[]> =>
@@ -93,7 +101,7 @@ async function damage(id: string): Promise<void> {
     `DELETE FROM runplane.submissions WHERE ${at} AND operation_id = 'op-2'`,
     `UPDATE runplane.submissions SET payload = '{}', state = 'pending', ended_at = NULL, ended_sequence = NULL WHERE ${at} AND operation_id = 'op-1'`,
     `DELETE FROM runplane.session_views WHERE ${at}`,
-    `UPDATE runplane.session_heads SET snapshot = '{}', driver_state = 'idle', needs_recovery = false, window_id = 'x', open_submissions = 9, views_version = 0 WHERE ${at}`,
+    `UPDATE runplane.session_heads SET snapshot = '{}', driver_state = 'idle', needs_recovery = false, window_id = 'x', first_window_id = NULL, open_submissions = 9, views_version = 0 WHERE ${at}`,
   ])
     await query(text);
 }
@@ -116,6 +124,22 @@ describe('a rebuild of a session', () => {
     expect(await views('whole')).toEqual(before);
     expect(await getSessionRebuild(t.db, key('whole'))).toMatchObject({ state: 'completed', stale: false, staleReason: null, changedRows });
     expect(await shadowRows()).toEqual([]);
+  });
+
+  test('puts a long log in place without going through all of it for each of its rows, on a store without statistics too', async () => {
+    const said = Array.from({ length: 300 }, (_, i) => event('user/message', { content: `${i}` }));
+    await createSessions(t.db).createSession({ tenantId, header: { id: 'long' } });
+    await append('long', ...said);
+    const log = await listLog(t.db.sql, key('long'), { after: -1, limit: 300, bytes: 2 ** 20 });
+    await inTransaction(t.db, async (tx) => {
+      await lockHead(tx, key('long'));
+      await foldPage(tx, { ...key('long'), header: {} }, { events: log, head: EMPTY_HEAD, projections: PROJECTIONS });
+      await tx.query(sql`DELETE FROM runplane.context_history WHERE session_id = 'long' AND ascii(tenant_id) >= 32`);
+      const before = await scans(tx);
+      expect(await switchViews(tx, key('long'), { viewKeys: [], lastSequence: 299 })).toBe(300);
+      expect((await scans(tx)) - before).toBeLessThan(20);
+      await clearShadow(tx, key('long'), 300);
+    });
   });
 
   test('leaves claims, their counts and submissions without an event alone', async () => {

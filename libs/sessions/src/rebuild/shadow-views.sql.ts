@@ -122,11 +122,27 @@ export async function switchViews(
   key: SessionKey,
   { viewKeys, lastSequence }: { viewKeys: readonly string[]; lastSequence: number },
 ): Promise<number> {
+  const usual = await setNestedLoops(tx, 'off');
   await adoptKept(tx, key);
   let changed = 0;
   for (const statement of [removeOther, writeMissing])
     for (const part of partsOf(lastSequence)) changed += (await oneRow(tx, counted, statement(key, viewKeys, part))).changed;
+  await setNestedLoops(tx, usual);
   return changed;
+}
+
+/**
+ * Whether the planner may join by looping, up to the end of the transaction; returns what was so. Without statistics, as on a store that has just
+ * begun, it takes a session's rows for one, and would go through all of them for each of them.
+ */
+async function setNestedLoops(tx: Tx, may: string): Promise<string> {
+  const { was } = await oneRow(
+    tx,
+    z.object({ was: column.text }),
+    sql`WITH s AS MATERIALIZED (SELECT current_setting('enable_nestloop') AS was)
+        SELECT s.was AS "was" FROM s WHERE set_config('enable_nestloop', ${may}::text, true) IS NOT NULL`,
+  );
+  return was;
 }
 
 /** Rows of a part of the log; one that names no event is in the first. */

@@ -24,6 +24,7 @@ export const emptyContext: FoldContext = {
     driverState: 'idle',
     needsRecovery: false,
     windowId: null,
+    firstWindowId: null,
     openSubmissions: 0,
     openTurnSubmissions: 0,
   },

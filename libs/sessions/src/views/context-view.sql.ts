@@ -1,5 +1,5 @@
 import { CONTEXT_ROLES, LIST_SCAN_ROWS_MAX, type ContextRole } from '@runplane/contracts';
-import { column, emptySql, maybeRow, rows, sql, type Sql, type SqlExecutor } from '@runplane/database';
+import { column, emptySql, joinSql, maybeRow, rows, sql, type Sql, type SqlExecutor } from '@runplane/database';
 import { z } from 'zod';
 import type { SessionKey } from '../session.sql';
 
@@ -71,8 +71,8 @@ const Scanned = { scannedTo: column.int8.nullable() };
 const ScannedItem = z.union([ItemRow.extend(Scanned), z.object({ sequence: z.null(), ...Scanned })]);
 
 export interface ItemScan {
-  /** Undefined: of all windows. */
-  readonly windowId: string | undefined;
+  /** As they are stored; undefined: of all windows. */
+  readonly windowIds: readonly string[] | undefined;
   readonly role: ContextRole | undefined;
   readonly order: 'oldest-first' | 'newest-first';
   readonly after: number | undefined;
@@ -92,18 +92,23 @@ export interface ItemScan {
 export async function listItemRows(
   on: SqlExecutor,
   key: SessionKey,
-  { windowId, role, order, after, limit, bytesMax, matches, shown }: ItemScan,
+  { windowIds, role, order, after, limit, bytesMax, matches, shown }: ItemScan,
 ): Promise<{ items: ItemRow[]; scannedTo: number | undefined }> {
   const [direction, behind, last] = order === 'oldest-first' ? [sql`ASC`, sql`>`, sql`max`] : [sql`DESC`, sql`<`, sql`min`];
   const rowsMax = role === undefined && matches === undefined ? limit : LIST_SCAN_ROWS_MAX;
+  const source = (window: Sql): Sql => sql`(
+      SELECT sequence, window_id, role, tool_name, content FROM runplane.context_history
+      WHERE ${ofSession(key)} ${window} ${after === undefined ? emptySql : sql`AND sequence ${behind} ${String(after)}::bigint`}
+      ORDER BY sequence ${direction} LIMIT ${rowsMax}::int)`;
+  const [first, ...others] = windowIds?.map((windowId) => source(sql`AND window_id = ${windowId}::text`)) ?? [];
+  // Of several names each in the order of its index: all at once would be read whole and sorted.
+  const stored =
+    first === undefined || others.length === 0
+      ? (first ?? source(emptySql))
+      : sql`(${joinSql([first, ...others], ' UNION ALL ')} ORDER BY sequence ${direction} LIMIT ${rowsMax}::int)`;
   const scan = sql`(
     SELECT h.*, coalesce(sum(octet_length(h.content)) OVER (ORDER BY h.sequence ${direction} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) < ${bytesMax}::int AS near
-    FROM (
-      SELECT sequence, window_id, role, tool_name, content FROM runplane.context_history
-      WHERE ${ofSession(key)} ${windowId === undefined ? emptySql : sql`AND window_id = ${windowId}::text`}
-        ${after === undefined ? emptySql : sql`AND sequence ${behind} ${String(after)}::bigint`}
-      ORDER BY sequence ${direction} LIMIT ${rowsMax}::int
-    ) h)`;
+    FROM ${stored} h)`;
   const found = await rows(
     on,
     ScannedItem,
@@ -124,5 +129,5 @@ export async function listItemRows(
     const { scannedTo: _, ...item } = row;
     return [item];
   });
-  return { items, scannedTo: items.length < limit ? (found[0]?.scannedTo ?? undefined) : undefined };
+  return { items: items, scannedTo: items.length < limit ? (found[0]?.scannedTo ?? undefined) : undefined };
 }

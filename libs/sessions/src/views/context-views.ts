@@ -17,7 +17,8 @@ import {
 import { executorOf, sql, type At } from '@runplane/database';
 import { z } from 'zod';
 import { cutPage } from '../page.sql';
-import { legacyWindow } from '../projections/context-windows';
+import { legacyWindow, storedWindows, windowOf } from '../projections/context-windows';
+import type { HeadRow } from '../session-head.sql';
 import type { SessionKey } from '../session.sql';
 import { findNote, listItemRows, listNoteRows, listWindowRows, type ItemRow } from './context-view.sql';
 import { decodePlace, encodePlace, placeText } from './page';
@@ -101,7 +102,7 @@ export async function listContextHistory(
   const filterHash = contentHash({ ...key, incarnation: head.incarnation, windowId: windowId ?? null, role: role ?? null }).hash;
   const after = cursor === undefined ? undefined : itemPlace.decode(cursor, filterHash).sequence;
   const { items, scannedTo } = await listItemRows(on, key, {
-    windowId: windowId ?? head.windowId ?? legacyWindow(sessionId),
+    windowIds: storedWindows(windowId ?? head.windowId ?? legacyWindow(sessionId), head),
     role,
     order: 'oldest-first',
     after,
@@ -113,7 +114,7 @@ export async function listContextHistory(
   const { shown, last } = cutPage(items, limit);
   const next = last?.sequence ?? scannedTo;
   return {
-    items: shown.map(({ shown: content, ...item }) => ({ itemId: itemId(item), ...item, content })),
+    items: shown.map(({ shown: content, ...item }) => ({ ...identified(item, head), content })),
     cursor: next === undefined ? null : itemPlace.encode({ sequence: next }, filterHash),
   };
 }
@@ -132,17 +133,30 @@ export async function searchContextHistory(
   const { cursor, limit, query, mode, windowId, role } = parseInput(SearchContextHistory, input);
   const key = { tenantId, sessionId };
   const on = executorOf(at);
-  const { incarnation } = await requireOpenLog(on, key);
-  const filterHash = contentHash({ ...key, incarnation, query, mode, windowId: windowId ?? null, role: role ?? null }).hash;
+  const head = await requireOpenLog(on, key);
+  const filterHash = contentHash({
+    ...key,
+    incarnation: head.incarnation,
+    query,
+    mode,
+    windowId: windowId ?? null,
+    role: role ?? null,
+  }).hash;
   const after = cursor === undefined ? undefined : itemPlace.decode(cursor, filterHash).sequence;
-  const scan = { windowId, role, order: 'newest-first', after, limit: limit + 1, bytesMax: SEARCH_BYTES_MAX } as const;
+  const windowIds = windowId === undefined ? undefined : storedWindows(windowId, head);
+  const scan = { windowIds, role, order: 'newest-first', after, limit: limit + 1, bytesMax: SEARCH_BYTES_MAX } as const;
   const { items, scannedTo } = await listItemRows(on, key, { ...scan, ...searchSql(mode, query) });
   const { shown, last } = cutPage(items, limit);
   const next = last?.sequence ?? scannedTo;
   return {
-    matches: shown.map(({ shown: excerpt, ...item }) => ({ itemId: itemId(item), ...item, excerpt })),
+    matches: shown.map(({ shown: excerpt, ...item }) => ({ ...identified(item, head), excerpt })),
     cursor: next === undefined ? null : itemPlace.encode({ sequence: next }, filterHash),
   };
 }
 
-const itemId = ({ sequence: of }: Pick<ItemRow, 'sequence'>): string => `item-${of}`;
+type Item = Omit<ItemRow, 'shown'>;
+const identified = (item: Item, head: HeadRow): Item & { itemId: string } => ({
+  itemId: `item-${item.sequence}`,
+  ...item,
+  windowId: windowOf(item.windowId, head),
+});

@@ -227,9 +227,10 @@ test('windows, notes and history are read as they stand', async () => {
   const history = (over: object = {}) => all(async (cursor) => listContextHistory(t.db, { ...key('ctx'), limit: 1, cursor, ...over }));
   expect((await history()).map(({ sequence }) => sequence)).toEqual([2, 6, 7]);
   expect(await history({ windowId: 'w1' })).toMatchObject([
-    { itemId: 'item-0', role: 'user', content: words[0] },
-    { itemId: 'item-3', toolName: 'sh', content: '{"content":"a🦊 fox"}' },
+    { itemId: 'item-0', windowId: 'w1', role: 'user', content: words[0] },
+    { itemId: 'item-3', windowId: 'w1', toolName: 'sh', content: '{"content":"a🦊 fox"}' },
   ]);
+  expect(await history({ windowId: 'legacy-ctx' })).toEqual([]);
   expect(await history({ windowId: 'w1', role: 'tool' })).toMatchObject([{ sequence: 3 }]);
 
   const search = (query: string, over: object = {}) =>
@@ -240,6 +241,8 @@ test('windows, notes and history are read as they stand', async () => {
   const places = async (query: string, over?: object) => (await search(query, over)).map(({ sequence }) => sequence);
   expect(await places('quick')).toEqual([7, 0]);
   expect(await places('Quick')).toEqual([2]);
+  expect((await search('')).map(({ windowId }) => windowId)).toEqual(['w2', 'w2', 'w1', 'w2', 'w1']);
+  expect(await places('fox', { windowId: 'w1' })).toEqual([3, 0]);
   expect(await places('')).toEqual([7, 6, 3, 2, 0]);
   expect(await places('100%_')).toEqual([]);
   expect(await places('quick', { mode: 'words' })).toEqual([7, 2, 0]);
@@ -251,6 +254,27 @@ test('windows, notes and history are read as they stand', async () => {
   const { cursor } = await searchContextHistory(t.db, { ...key('ctx'), query: 'quick', limit: 1 });
   await expect(searchContextHistory(t.db, { ...key('ctx'), query: 'fox', cursor: cursor ?? '' })).rejects.toEqual(coded('invalid_cursor'));
   await expect(searchContextHistory(t.db, { ...key('ctx'), query: 'a\0' })).rejects.toEqual(coded('invalid_request'));
+});
+
+test('what was said before the first window stands in the legacy one, and from the first window’s start on in it, without being written again', async () => {
+  const said = event('user/message', { content: 'before' });
+  await session('before', [said, said]);
+  const windowId = 'legacy-before';
+  const { items } = await listContextHistory(t.db, key('before'));
+  expect(items).toMatchObject([{ windowId }, { windowId }]);
+  expect(await listContextHistory(t.db, { ...key('before'), windowId })).toMatchObject({ items });
+  const stored = () => t.db.pool.query(`SELECT xmin, ctid FROM runplane.context_history WHERE session_id = 'before' AND sequence < 2`);
+  const { rows } = await stored();
+  await inTransaction(t.db, (tx) =>
+    appendAsServer(tx, key('before'), { events: [event('context/window-started', { windowId: 'w1' }), said] }),
+  );
+  expect((await stored()).rows).toEqual(rows);
+  expect((await listContextHistory(t.db, key('before'))).items.map((item) => [item.sequence, item.windowId])).toEqual([
+    [0, 'w1'],
+    [1, 'w1'],
+    [3, 'w1'],
+  ]);
+  expect(await listContextHistory(t.db, { ...key('before'), windowId })).toEqual({ items: [], cursor: null });
 });
 
 test('a page of history is bounded by bytes, and goes on where it stopped', async () => {
