@@ -195,7 +195,7 @@ SELECT 'LOG-3', 'run ' || e.run_id || ' has ' || e.type || ' ' || coalesce(e.pay
 FROM told e
 JOIN told t ON t.tenant_id = e.tenant_id AND t.run_id = e.run_id AND t.type = 'terminal_status' AND t.seq < e.seq
 WHERE NOT (e.type = 'backend_status' AND e.producer_epoch IS NULL
-  AND e.payload ->> 'phase' IN ('cancel-terminalized', 'late-write-rejected', 'stale-writer-refused', 'retention-events-pruned'))
+  AND e.payload ->> 'phase' IN ('cancel-terminalized', 'late-write-rejected', 'stale-writer-refused', 'retention-events-pruned', 'relay-event-dropped'))
 UNION ALL
 SELECT 'OWN-1', 'run ' || r.id || ' and its lease disagree: ' || r.status || ' epoch ' || r.claim_epoch || ', lease epoch ' || coalesce(k.epoch::text, 'none')
 FROM runplane.runs r LEFT JOIN runplane.run_leases k ON k.tenant_id = r.tenant_id AND k.run_id = r.id

@@ -113,6 +113,7 @@ export async function serve({
         retention: config.retention ? { archive, outbox: outboxAges(config) } : 'off',
         owner: newOwner(),
         onError: loopErrors(app),
+        onAlert: (facts, what) => app.log.warn(facts, what),
       }),
     );
     return { url: publicUrl, db, firstKey, close: closeAll };

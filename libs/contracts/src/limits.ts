@@ -46,6 +46,8 @@ export const FEED_LAG_LIST_ROWS_MAX = 1_000;
 export const FEED_HOLDUP_QUERY_CODE_POINTS_MAX = 200;
 /** A consumer that has not been heard of for so long holds back no retention. */
 export const FEED_CONSUMER_SILENT_DAYS_DEFAULT = 14;
+/** An event that a sink has refused for good is given up when it has waited for so long. */
+export const PARKED_DAYS_DEFAULT = 30;
 /** How long events stay in the outbox for readers that are not registered. */
 export const OUTBOX_KEEP_DAYS_DEFAULT = 7;
 /** Of one statement, and of one pass of the pruner. */

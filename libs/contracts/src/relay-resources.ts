@@ -39,6 +39,9 @@ export const SinkStatus = z
     heldCount: z.int().meta({ description: 'Of these, events that wait behind a blocked key' }),
     retryingCount: z.int().meta({ description: 'Blocked keys that are tried again by themselves' }),
     parkedCount: z.int().meta({ description: 'Blocked keys that wait for an operator' }),
+    oldestParkedAt: time
+      .nullable()
+      .meta({ description: 'Since when the first of these waits; after the tenant’s `parkedDays` an event is given up' }),
     replayingShards: z.int().meta({ description: 'Shards of which a range is being sent again' }),
     oldestPendingAt: time.nullable(),
     lagMs: z.int().meta({ description: 'Age of the oldest event that it has not got' }),

@@ -353,7 +353,16 @@ export const RESERVATION_KINDS = ['runner-create', 'retention'] as const;
 export type ReservationKind = (typeof RESERVATION_KINDS)[number];
 
 /** What retention removes. */
-export const RETENTION_KINDS = ['runs', 'run-events', 'intents', 'cancel-requests', 'runners', 'readers', 'queue-tasks'] as const;
+export const RETENTION_KINDS = [
+  'runs',
+  'run-events',
+  'intents',
+  'cancel-requests',
+  'runners',
+  'readers',
+  'queue-tasks',
+  'parked-events',
+] as const;
 export type RetentionKind = (typeof RETENTION_KINDS)[number];
 
 /** Whether the views of a session wait to be built anew, are being built by somebody under a lease, or have been. */

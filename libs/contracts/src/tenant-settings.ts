@@ -3,6 +3,7 @@ import {
   CANCEL_GRACE_MS_MAX,
   CLAIM_DEADLINE_MS_DEFAULT,
   LEASELESS_TYPES_MAX,
+  PARKED_DAYS_DEFAULT,
   RETENTION_DAYS_MAX,
   RUN_ATTEMPTS_MAX,
   RUN_DURATION_MS_MAX,
@@ -20,12 +21,14 @@ const retention = {
   runnersDays: days.meta({ description: 'Runners that are silent, from when they were last seen' }),
   readersDays: days.meta({ description: 'Readers of sessions that have marked nothing read since then, with their marks' }),
   queueTasksDays: days.meta({ description: 'Ended queue tasks with their attempts and read marks, from their end' }),
+  parkedDays: days.meta({ description: 'Events that a sink does not take and at which their key is parked, from when they began to wait' }),
   archive: z.boolean().meta({
-    description: 'Runs, events and queue tasks are removed only when a copy has been archived and read back; false: without a copy',
+    description:
+      'Runs, events, queue tasks and parked events are removed only when a copy has been archived and read back; false: without a copy',
   }),
 };
 
-/** How long what has ended is kept, in days of the database's clock; null: for ever. */
+/** How long what has ended is kept, in days of the database's clock; null: for ever. Only parked events go without a word of the tenant. */
 export const RetentionPolicy = z
   .strictObject({
     runsDays: retention.runsDays.default(null),
@@ -35,6 +38,7 @@ export const RetentionPolicy = z
     runnersDays: retention.runnersDays.default(null),
     readersDays: retention.readersDays.default(null),
     queueTasksDays: retention.queueTasksDays.default(null),
+    parkedDays: retention.parkedDays.default(PARKED_DAYS_DEFAULT),
     archive: retention.archive.default(true),
   })
   .meta({ id: 'RetentionPolicy' });

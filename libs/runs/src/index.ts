@@ -59,6 +59,7 @@ export {
 export { listRuns } from './list-runs';
 export { listCancelRequests, listSessionCancelRequests } from './list-cancel-requests';
 export { createProcessLauncher, type ProcessLauncherOptions } from './process-launcher';
+export { pruneParkedEventsOnce } from './prune-parked-events';
 export { pruneCancelRequestsOnce, pruneIntentsOnce, pruneReadersOnce, pruneRunnersOnce } from './prune-finished';
 export { PRUNE_ONCE } from './prune-once';
 export { pruneRunEventsOnce, pruneRunsOnce } from './prune-runs';

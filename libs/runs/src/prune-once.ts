@@ -1,6 +1,7 @@
 import type { RetentionKind } from '@runplane/contracts';
 import type { Db } from '@runplane/database';
 import { pruneCancelRequestsOnce, pruneIntentsOnce, pruneReadersOnce, pruneRunnersOnce } from './prune-finished';
+import { pruneParkedEventsOnce } from './prune-parked-events';
 import { pruneRunEventsOnce, pruneRunsOnce } from './prune-runs';
 import type { RetentionPass, RetentionReport } from './retention-pass';
 
@@ -14,4 +15,5 @@ export const PRUNE_ONCE: Readonly<
   'cancel-requests': pruneCancelRequestsOnce,
   runners: pruneRunnersOnce,
   readers: pruneReadersOnce,
+  'parked-events': pruneParkedEventsOnce,
 };

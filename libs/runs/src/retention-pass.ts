@@ -75,18 +75,19 @@ export interface TenantPass extends RetentionPass {
 
 export type TenantResult = Partial<Omit<RetentionOfTenant, 'tenantId' | 'kind'>> & { readonly next?: RetentionPlace | null };
 
-/** Runs `work` for each tenant whose policy gives `kind` an age. Errors: TenantNotFound; InvalidRequest for the policy of the call. */
+/** Runs `work` for each tenant whose policy gives `kind` an age; of `among`, where given, for each, also where it has set nothing. Errors: TenantNotFound; InvalidRequest for the policy of the call. */
 export async function retentionPass(
   db: Db,
   kind: RetentionKind,
   pass: RetentionPass,
   work: (tenant: TenantPass) => Promise<TenantResult>,
+  among?: readonly string[],
 ): Promise<RetentionReport> {
   const { dryRun = false, signal } = pass;
   const limit = Math.min(Math.max(pass.limit ?? RETENTION_ROWS_DEFAULT, 1), RETENTION_ROWS_MAX);
   const tenants: RetentionOfTenant[] = [];
   const next = new Map<string, RetentionPlace>();
-  for (const { tenantId, policy } of await policiesOf(db, pass)) {
+  for (const { tenantId, policy } of await policiesOf(db, pass, among)) {
     if (signal?.aborted === true) break;
     const result = await work({ ...pass, tenantId, policy, limit, dryRun });
     const { ids = [], rows = {}, failures = [], archiveMissing = false, more = false } = result;
@@ -106,10 +107,14 @@ export async function retentionPass(
 }
 
 /** A tenant whose stored policy is not valid keeps everything, and does not hide the others. */
-async function policiesOf(db: Db, { tenantId, policy: override }: RetentionPass): Promise<{ tenantId: string; policy: RetentionPolicy }[]> {
+async function policiesOf(
+  db: Db,
+  { tenantId, policy: override }: RetentionPass,
+  among: readonly string[] | undefined,
+): Promise<{ tenantId: string; policy: RetentionPolicy }[]> {
   if (override !== undefined) parseInput(RetentionOverride, override);
   if (tenantId !== undefined) await requireTenant(db.sql, tenantId);
-  const found = await listRetentionSettings(db.sql, { tenantId, every: override !== undefined });
+  const found = await listRetentionSettings(db.sql, { tenantId, among, every: override !== undefined || among !== undefined });
   return found.flatMap((tenant) => {
     const stored = RetentionPolicy.safeParse(tenant.retention ?? {});
     if (stored.success)

@@ -9,16 +9,18 @@ import type { RunKey } from './run.sql';
 
 const SettingsRow = z.object({ tenantId: column.text, retention: column.json.nullable() });
 
-/** Tenants with what they have set, as it is stored: those with a policy, or all where `every` is set. */
+/** Tenants with what they have set, as it is stored: those with a policy, or all where `every` is set; only `among` where that is given. */
 export function listRetentionSettings(
   on: SqlExecutor,
-  { tenantId, every }: { tenantId: string | undefined; every: boolean },
+  { tenantId, among, every }: { tenantId: string | undefined; among?: readonly string[] | undefined; every: boolean },
 ): Promise<z.infer<typeof SettingsRow>[]> {
   return rows(
     on,
     SettingsRow,
     sql`SELECT id AS "tenantId", (settings -> 'retention')::text AS "retention" FROM runplane.tenants
-        WHERE (${tenantId ?? null}::text IS NULL OR id = ${tenantId ?? null}::text) AND (${every}::bool OR settings ? 'retention') ORDER BY id`,
+        WHERE (${tenantId ?? null}::text IS NULL OR id = ${tenantId ?? null}::text)
+          AND (${among === undefined ? null : [...among]}::text[] IS NULL OR id = ANY (${among === undefined ? null : [...among]}::text[]))
+          AND (${every}::bool OR settings ? 'retention') ORDER BY id`,
   );
 }
 

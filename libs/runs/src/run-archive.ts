@@ -8,12 +8,13 @@ import type { ArchiveReceipt, ArchiveSink } from './archive-sink';
 import { listRowTexts, type ArchivedKind, type StoredRun } from './run-archive.sql';
 import type { RunKey } from './run.sql';
 
-// The copy of a run, of its events, or of a queue task: gzip of JSON lines. The first line is the header, then a line per row, as PostgreSQL writes the row as
+// The copy of a run, of its events, of a queue task, or of an event that a sink does not take: gzip of JSON lines. The first line is the header, then a line per row, as PostgreSQL writes the row as
 // JSON, the small tables first and the events in their order; the last line is the manifest with the counts and the hash of all lines before.
 // Nothing is removed before its copy has been read back and is what was written.
 
 const FORMAT = 'runplane-run-archive';
 const TASK_FORMAT = 'runplane-task-archive';
+const EVENT_FORMAT = 'runplane-parked-event-archive';
 
 export type ArchiveScope = 'run' | 'events';
 const KINDS_OF: Record<ArchiveScope, readonly ArchivedKind[]> = {
@@ -37,7 +38,15 @@ const TaskHeader = z.object({
   tenantId: z.string(),
   taskId: z.string(),
 });
-const Header = z.discriminatedUnion('format', [RunHeader, TaskHeader]);
+const EventHeader = z.object({
+  kind: z.literal('header'),
+  format: z.literal(EVENT_FORMAT),
+  version: z.literal(1),
+  tenantId: z.string(),
+  sink: z.string(),
+  eventId: z.string(),
+});
+const Header = z.discriminatedUnion('format', [RunHeader, TaskHeader, EventHeader]);
 const Manifest = z.object({
   kind: z.literal('manifest'),
   counts: Counts,
@@ -47,8 +56,9 @@ const Manifest = z.object({
 });
 type Manifest = z.infer<typeof Manifest>;
 const TASK_KINDS = ['task', 'attempt'] as const;
-const Row = z.object({ kind: z.enum([...KINDS_OF.run, ...TASK_KINDS]), row: JsonRecord });
-type RowKind = ArchivedKind | (typeof TASK_KINDS)[number];
+const EVENT_KIND = 'parked-event';
+const Row = z.object({ kind: z.enum([...KINDS_OF.run, ...TASK_KINDS, EVENT_KIND]), row: JsonRecord });
+type RowKind = ArchivedKind | (typeof TASK_KINDS)[number] | typeof EVENT_KIND;
 
 /** One line of an archive, parsed. */
 export type ArchiveLine = z.infer<typeof Header> | z.infer<typeof Row> | Manifest;
@@ -131,6 +141,19 @@ export function archiveTask(
     assertWhole: ({ counts }) => {
       if (counts['task'] !== 1 || (counts['attempt'] ?? 0) !== attempts) throw new RunChanged('the task has changed while it was archived');
     },
+    alive: () => Promise.resolve(),
+  });
+}
+
+/** Writes the copy of an event that a sink has not taken and reads it back: one row, with why. Errors: as writeArchive. */
+export function archiveParkedEvent(
+  sink: ArchiveSink,
+  { row, ...event }: { tenantId: string; sink: string; eventId: string; row: string },
+): Promise<Archived> {
+  return writeArchive(sink, `${nameOf(event.tenantId)}/${nameOf(`${event.sink}/${event.eventId}`)}/parked-event.jsonl.gz`, {
+    header: { kind: 'header', format: EVENT_FORMAT, version: 1, ...event },
+    rows: Readable.from([{ kind: EVENT_KIND, row }]) as AsyncIterable<{ kind: typeof EVENT_KIND; row: string }>,
+    assertWhole: () => undefined,
     alive: () => Promise.resolve(),
   });
 }
@@ -344,6 +367,8 @@ export interface ArchivedRun extends RunKey {
   readonly rows: Readonly<Record<ArchivedKind, readonly z.infer<typeof JsonRecord>[]>>;
 }
 
+const isOfRun = (kind: RowKind): kind is ArchivedKind => (KINDS_OF.run as readonly RowKind[]).includes(kind);
+
 /** Reads a whole archive into memory and checks it. For a long run use `readArchive`. Errors: ArchiveNotFound, ArchiveDamaged. */
 export async function readArchivedRun(sink: ArchiveSink, key: string): Promise<ArchivedRun> {
   const found: Record<ArchivedKind, z.infer<typeof JsonRecord>[]> = {
@@ -357,9 +382,9 @@ export async function readArchivedRun(sink: ArchiveSink, key: string): Promise<A
   let header: z.infer<typeof RunHeader> | undefined;
   for await (const line of readArchive(sink, key)) {
     if (line.kind === 'header') {
-      if (line.format !== FORMAT) throw damaged(key, 'it is the copy of a queue task');
+      if (line.format !== FORMAT) throw damaged(key, 'it is the copy of something else');
       header = line;
-    } else if (line.kind !== 'manifest' && line.kind !== 'task' && line.kind !== 'attempt') found[line.kind].push(line.row);
+    } else if (line.kind !== 'manifest' && isOfRun(line.kind)) found[line.kind].push(line.row);
   }
   if (header === undefined) throw damaged(key, 'it is empty');
   const { tenantId, runId, scope } = header;

@@ -157,3 +157,20 @@ export const eventsPrunedEvent = (facts: RetentionFacts & { lastEventSeq: number
 
 /** The run is gone, with this event: only the feed has it. */
 export const runDeletedEvent = (facts: RetentionFacts): ServerEvent => phase('retention-deleted', retentionFacts(facts));
+
+interface DroppedFacts {
+  readonly sink: string;
+  readonly eventId: string;
+  readonly sequence: number;
+  readonly type: string;
+  readonly reason: string | null;
+  readonly message: string | null;
+  readonly parkedAt: string;
+  readonly archive: { readonly name: string; readonly sha256: string } | null;
+}
+
+export const RELAY_EVENT_DROPPED = 'relay-event-dropped';
+
+/** A sink has not got an event of this run, and will not: retention has given it up. */
+export const relayEventDropped = ({ archive, ...facts }: DroppedFacts): ServerEvent =>
+  phase(RELAY_EVENT_DROPPED, { ...facts, archive: archive === null ? null : { ...archive } });

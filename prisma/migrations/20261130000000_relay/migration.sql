@@ -52,6 +52,7 @@ CREATE TABLE "runplane"."outbox_held" (
     "partition_key" TEXT NOT NULL,
     "tx" BIGINT NOT NULL,
     "position" BIGINT NOT NULL,
+    "held_at" TIMESTAMPTZ(3) NOT NULL DEFAULT runplane.app_now(),
 
     CONSTRAINT "outbox_held_pkey" PRIMARY KEY ("sink","shard","partition_key","tx","position")
 );
@@ -77,6 +78,9 @@ CREATE TABLE "runplane"."outbox_blocked_keys" (
 
 -- CreateIndex
 CREATE INDEX "outbox_held_sink_tx_position_idx" ON "runplane"."outbox_held"("sink", "tx", "position");
+
+-- CreateIndex
+CREATE INDEX "outbox_held_held_at_tx_position_sink_idx" ON "runplane"."outbox_held"("held_at", "tx", "position", "sink");
 
 -- CreateIndex
 CREATE INDEX "outbox_blocked_keys_due" ON "runplane"."outbox_blocked_keys"("sink", "shard", "ready_at", "partition_key") WHERE (parked_at IS NULL);

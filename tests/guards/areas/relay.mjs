@@ -2,6 +2,7 @@
 const RELAY = 'libs/outbox/src/relay';
 const passes = (name) => ({ file: `${RELAY}/relay.int.spec.ts`, name });
 const decisions = (name) => ({ file: `${RELAY}/pass-decisions.spec.ts`, name });
+const givenUp = { file: 'libs/runs/src/prune-parked-events.int.spec.ts', name: 'an event that its sink refuses for longer' };
 const operated = (name) => ({ file: `${RELAY}/operate.int.spec.ts`, name });
 
 export const relayGuards = [
@@ -88,5 +89,19 @@ export const relayGuards = [
     text: 'WHEN a.is_well THEN 0 ELSE s.failures END',
     replacement: 'ELSE 0 END',
     test: passes('a shard that a pass did not come to keeps its count of failures, and does not back off'),
+  },
+  {
+    name: 'of an event that tells of a dropped one nothing is told',
+    file: 'libs/runs/src/prune-parked-events.ts',
+    text: 'if (NOT_TOLD.includes(phase) || NOT_TOLD.includes(type)) return undefined;',
+    replacement: '',
+    test: givenUp,
+  },
+  {
+    name: 'a tenant that wants copies loses no parked event without one',
+    file: 'libs/runs/src/prune-parked-events.ts',
+    text: 'if (policy.archive && archive === undefined) return { archiveMissing: true };',
+    replacement: '',
+    test: givenUp,
   },
 ];

@@ -72,6 +72,7 @@ export function addRetentionPolicyCommand(tenants: Command, terminal: Terminal):
         'runnersDays',
         'readersDays',
         'queueTasksDays',
+        'parkedDays',
       ] as const;
       terminal.print(command, { tenantId, retention: policy }, () =>
         table([
@@ -91,8 +92,9 @@ function withAges(command: Command): Command {
     .option('--runners-days <days>', 'silent runners', parseDays)
     .option('--readers-days <days>', 'silent readers of sessions, with their marks', parseDays)
     .option('--queue-tasks-days <days>', 'ended queue tasks with their attempts and read marks', parseDays)
+    .option('--parked-days <days>', 'events that a sink does not take; 30 unless told otherwise', parseDays)
     .option('--archive', 'remove runs, events and queue tasks only with a copy')
-    .option('--no-archive', 'remove runs, events and queue tasks without a copy');
+    .option('--no-archive', 'remove runs, events, queue tasks and parked events without a copy');
 }
 
 function parseDays(text: string): number | null {

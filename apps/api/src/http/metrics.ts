@@ -153,7 +153,7 @@ function measureRelays(db: Db, relays: () => readonly Relay[], registers: Regist
   ofRelays('runplane_relay_beat_age_seconds', 'Time since the relay last gave a sign of life', (stats) => stats.sinceBeatMs / 1000);
   const state = new Gauge({
     name: 'runplane_sink_state',
-    help: 'A sink over all processes: backlog (counted to a bound), lag in seconds, keys that are retried or parked, shards held or failing',
+    help: 'A sink over all processes: backlog (counted to a bound), lag in seconds, keys that are retried or parked, since when the first is parked, shards held or failing',
     labelNames: ['sink', 'what'],
     registers,
     collect: async () => {
@@ -165,10 +165,19 @@ function measureRelays(db: Db, relays: () => readonly Relay[], registers: Regist
         lagMs,
         retryingCount: retrying,
         parkedCount: parked,
+        oldestParkedAt,
         shardsHeld: held,
         shardsFailing: failing,
       } of sinks)
-        for (const [what, value] of Object.entries({ backlog, lag_seconds: lagMs / 1000, retrying, parked, held, failing }))
+        for (const [what, value] of Object.entries({
+          backlog,
+          lag_seconds: lagMs / 1000,
+          retrying,
+          parked,
+          parked_seconds: oldestParkedAt === null ? 0 : Math.max(Date.now() - Date.parse(oldestParkedAt), 0) / 1000,
+          held,
+          failing,
+        }))
           state.set({ sink, what }, value);
     },
   });

@@ -62,6 +62,8 @@ export interface LoopsOf {
   /** This start of this process; another start is another owner, whatever the host is called. */
   readonly owner: string;
   readonly onError: (error: unknown, loop: string) => void;
+  /** Told of what somebody may have to look at, though nothing has failed. */
+  readonly onAlert?: ((facts: Readonly<Record<string, string>>, what: string) => void) | undefined;
 }
 
 /** How long events stay in the outbox, and for how long a silent consumer is waited for. */
@@ -72,7 +74,7 @@ const SETTLE_BATCH = 100;
 const START_BATCH = 10;
 
 /** The background work of one process. Any number of processes may do it at the same time. */
-export function startLoops({ db, credentials, launcher, collector, retention = 'off', owner, onError }: LoopsOf): Loop[] {
+export function startLoops({ db, credentials, launcher, collector, retention = 'off', owner, onError, onAlert }: LoopsOf): Loop[] {
   const every = (name: string, intervalMs: number, pass: () => Promise<{ changed: number; failed?: number }>): Loop =>
     runEvery({ name, intervalMs, pass, onError });
   return [
@@ -102,7 +104,7 @@ export function startLoops({ db, credentials, launcher, collector, retention = '
     every('pruneWebhookDeliveries', 60_000, () => pruneWebhookDeliveriesOnce(db)),
     every('pruneReservations', 60_000, () => pruneReservationsOnce(db)),
     eraser(db, onError),
-    ...(retention === 'off' ? [] : RETENTION_KINDS.map((kind) => pruner(db, kind, retention.archive, onError))),
+    ...(retention === 'off' ? [] : RETENTION_KINDS.map((kind) => pruner(db, kind, retention.archive, onError, onAlert))),
     ...(retention === 'off' ? [] : [every('pruneChannels', 60_000, () => pruneChannelsOnce(db))]),
     ...(retention === 'off' ? [] : [outboxPruner(db, retention.outbox, onError)]),
     feedWatcher(db, retention === 'off' ? undefined : retention.outbox?.silentMs, onError),
@@ -129,14 +131,23 @@ function eraser(db: Db, onError: LoopsOf['onError']): Loop {
 }
 
 /** Removes one kind of things by the age that tenants have set; what it could not, an archive that is missing included, shows as failed. */
-function pruner(db: Db, kind: RetentionKind, archive: ArchiveSink | undefined, onError: LoopsOf['onError']): Loop {
+function pruner(
+  db: Db,
+  kind: RetentionKind,
+  archive: ArchiveSink | undefined,
+  onError: LoopsOf['onError'],
+  onAlert: LoopsOf['onAlert'],
+): Loop {
   let after: RetentionPlaces = new Map();
+  const onRemoved = ({ tenantId, id }: { tenantId: string; id: string }): void => {
+    if (kind === 'parked-events') onAlert?.({ tenantId, event: id }, 'an event was given up that its sink has not taken');
+  };
   return runEvery({
     name: PRUNE_ONCE[kind].name.replace(/Once$/, ''),
     intervalMs: 60_000,
     fullPass: RETENTION_ROWS_DEFAULT,
     pass: async (signal, beat) => {
-      const { changed, failed, tenants, next } = await PRUNE_ONCE[kind](db, { archive, after, signal, onAlive: beat });
+      const { changed, failed, tenants, next } = await PRUNE_ONCE[kind](db, { archive, after, signal, onAlive: beat, onRemoved });
       after = next; // where all has been looked at, the next pass begins anew
       return { changed, failed: failed + tenants.filter(({ archiveMissing }) => archiveMissing).length };
     },

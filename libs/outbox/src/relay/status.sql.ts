@@ -17,6 +17,7 @@ const StatusRow = z.object({
   heldCount: column.int,
   retryingCount: column.int,
   parkedCount: column.int,
+  oldestParkedAt: column.time.nullable(),
   oldestPendingAt: column.time.nullable(),
   lagMs: column.int8,
   newestSentAt: column.time.nullable(),
@@ -60,6 +61,8 @@ export function listStatusRows(on: SqlExecutor, { sink }: { sink?: string | unde
       ${counted(sql`runplane.outbox_held h WHERE h.sink = k.name`)} AS "heldCount",
       ${counted(sql`runplane.outbox_blocked_keys b WHERE b.sink = k.name AND b.parked_at IS NULL`)} AS "retryingCount",
       ${counted(sql`runplane.outbox_blocked_keys b WHERE b.sink = k.name AND b.parked_at IS NOT NULL`)} AS "parkedCount",
+      runplane.wire_time((SELECT b.parked_at FROM runplane.outbox_blocked_keys b WHERE b.sink = k.name AND b.parked_at IS NOT NULL
+        ORDER BY b.parked_at LIMIT 1)) AS "oldestParkedAt",
       runplane.wire_time(p.oldest) AS "oldestPendingAt", greatest(coalesce((extract(epoch FROM c.now - p.oldest) * 1000)::bigint, 0), 0)::text AS "lagMs",
       runplane.wire_time(s.sent_at) AS "newestSentAt",
       coalesce((SELECT b.attempts FROM runplane.outbox_blocked_keys b WHERE b.sink = k.name ORDER BY b.attempts DESC LIMIT 1), 0) AS "maxAttemptCount",
