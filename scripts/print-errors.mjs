@@ -3,9 +3,15 @@ import { readFileSync } from 'node:fs';
 
 const read = (file) => readFileSync(new URL(`../${file}`, import.meta.url), 'utf8');
 
-/** The classes of libs/contracts/src/errors.ts in their order: what each says about itself. */
+/** The files of errors, in the order of libs/contracts/src/errors.ts, as one text. */
+function readSources() {
+  const areas = [...read('libs/contracts/src/errors.ts').matchAll(/^export \* from '\.\/(errors\/\w+)';$/gm)];
+  return areas.map(([, area]) => read(`libs/contracts/src/${area}.ts`)).join('\n');
+}
+
+/** The classes in their order: what each says about itself. */
 function readErrors() {
-  const source = read('libs/contracts/src/errors.ts');
+  const source = readSources();
   const form = /\/\*\* (.+) \*\/\nexport class (\w+)\s+extends DomainError<\s*'(\w+)',([\s\S]*?)>\s*\{\n([\s\S]*?)\n\}/g;
   const found = [...source.matchAll(form)].map(([, meaning, name, code, data, body]) => ({
     meaning,
