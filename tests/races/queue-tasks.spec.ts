@@ -15,7 +15,7 @@ import { ending, lockRow, useRaces } from '../support/races';
 
 // What two do to one queue task at the same moment: one has the row, PostgreSQL says that the others wait, then the first lets go.
 
-const t = useRaces();
+const t = useRaces({ coalesce: false });
 const tenantId = TENANT;
 const queue = () => createQueue(t.db);
 const completed = (taskId: string, epoch = 1) => settleQueueTask(t.db, { tenantId, taskId, epoch, outcome: 'completed' });

@@ -12,8 +12,11 @@ export interface RaceDatabase {
   readonly db: Db;
 }
 
-/** A database of its own on which no deadlock may have happened by the end of the file: inTransaction would hide one by its repeat. */
-export function useRaces(): RaceDatabase {
+/**
+ * A database of its own on which no deadlock may have happened by the end of the file: inTransaction would hide one by its repeat.
+ * `coalesce: false`: each call waits by itself, as if the other came from another process.
+ */
+export function useRaces({ coalesce = true } = {}): RaceDatabase {
   let own: Db | undefined;
   // Defined before useDatabase's own hooks: those drop the database.
   afterAll(async () => {
@@ -23,7 +26,7 @@ export function useRaces(): RaceDatabase {
   const t = useDatabase();
   beforeAll(async () => {
     // Waits as long as its transactions may: the other side's commit may come late on a machine that stands still for seconds.
-    own = await openDb({ url: t.url, applicationName: 'race', lockTimeoutMs: 9_000, connectTimeoutMs: 15_000 });
+    own = await openDb({ url: t.url, applicationName: 'race', lockTimeoutMs: 9_000, connectTimeoutMs: 15_000, coalesce });
     await makeTenants(own, 'other');
   });
   return {

@@ -1,6 +1,7 @@
-import { ClaimQueueTasks, newId, parseInput, type ClaimedQueueTask } from '@runplane/contracts';
+import { ClaimQueueTasks, parseInput, type ClaimedQueueTask } from '@runplane/contracts';
 import { executorOf, isTx, takingLock, type At, type Db } from '@runplane/database';
-import { claimOfLane, claimOfQueue, type ClaimScope, type TaskClaim } from './claim.sql';
+import { claimCoalescer, placesOf, SHARED_CLAIM_MAX, type ScopedClaim } from './claim-coalescer';
+import { claimOfLane, claimOfQueue, type ClaimPlace, type ClaimScope } from './claim.sql';
 import { readyDueTasksOnce } from './ready-due-tasks';
 import { settleQueueTasks } from './settle-queue-tasks';
 import { allQueuesStream, queueStream } from './streams';
@@ -22,31 +23,33 @@ const TENANTS_MAX = 32;
  *
  * Input     limit: 1 to 100, default 1; leaseMs: 5 s to 10 min, default 30 s; owner: one process start.
  * Returns   the claimed tasks in the order in which they should be worked off; none: nothing is ready, or the lanes are full.
- * Locks     turn of the queue (over all tenants) → lanes with a limit → tasks, SKIP LOCKED. One statement.   Writes: queue_tasks, queue_attempts, queue_lanes.
+ * Locks     turn of the queue (over all tenants) → lanes with a limit → tasks, SKIP LOCKED. One statement, shared by claims of few tasks that arrive
+ *           together (docs/adr/0019).   Writes: queue_tasks, queue_attempts, queue_lanes.
  * Errors    InvalidRequest.
  * Repeat    a repeat claims further tasks; a claim whose answer was lost ends with its lease.
  * Keeps     OWN-1, OWN-2; limits of lanes hold among claimers at the same time.   Source: new; the original had no claim.
  */
 export async function claimQueueTasks(at: At, { tenantId, ...input }: ClaimTasksInput): Promise<ClaimedQueueTask[]> {
   const claim = parseInput(ClaimQueueTasks, input);
-  const first = await claimOnce(at, tenantId, claim);
+  const first = await claimOnce(at, { tenantId, claim });
   if (first.length === claim.limit || isTx(at)) return first;
   // Tasks whose time has come are made claimable by a loop each second; a claimer that found less than it wanted need not wait for it.
   if ((await readyDueTasksOnce(at)).changed === 0) return first;
-  return [...first, ...(await claimOnce(at, tenantId, { ...claim, limit: claim.limit - first.length }))];
+  return [...first, ...(await claimOnce(at, { tenantId, claim: { ...claim, limit: claim.limit - first.length } }))];
 }
 
-function claimOnce(
-  at: At,
-  tenantId: string | undefined,
-  { lane, ...wanted }: ReturnType<typeof ClaimQueueTasks.parse>,
-): Promise<ClaimedQueueTask[]> {
+/** A claim of few tasks shares its statement with others of the process that claim of the same lanes at the same time. */
+function claimOnce(at: At, scoped: ScopedClaim): Promise<ClaimedQueueTask[]> {
+  if (isTx(at) || !at.options.coalesce || scoped.claim.limit > SHARED_CLAIM_MAX) return claimFor(at, scoped, placesOf(scoped));
+  return claimCoalescer(at, claimFor).run(scoped);
+}
+
+function claimFor(at: At, { tenantId, claim: { queue, lane } }: ScopedClaim, places: readonly ClaimPlace[]): Promise<ClaimedQueueTask[]> {
   const on = executorOf(at);
-  const claim: TaskClaim = { ...wanted, attemptIds: Array.from({ length: wanted.limit }, () => newId('qa')) };
-  if (isTx(at)) takingLock(at, 'lane', `${tenantId ?? ''}/${claim.queue}/`); // stands for all lanes of the queue
-  if (tenantId !== undefined && lane !== undefined) return claimOfLane(on, { ...claim, tenantId, lane });
-  const scope: ClaimScope = tenantId === undefined ? { tenantsMax: Math.max(claim.limit, TENANTS_MAX) } : { tenantId };
-  return claimOfQueue(on, { ...claim, scope, lane });
+  if (isTx(at)) takingLock(at, 'lane', `${tenantId ?? ''}/${queue}/`); // stands for all lanes of the queue
+  if (tenantId !== undefined && lane !== undefined) return claimOfLane(on, { queue, places, tenantId, lane });
+  const scope: ClaimScope = tenantId === undefined ? { tenantsMax: Math.max(places.length, TENANTS_MAX) } : { tenantId };
+  return claimOfQueue(on, { queue, places, scope, lane });
 }
 
 /**

@@ -31,13 +31,17 @@ const ClaimedRow = z.object({
   isRunnable: column.bool,
 });
 
-export interface TaskClaim {
-  readonly queue: string;
+/** Who gets a task, and what its attempt is called. */
+export interface ClaimPlace {
   readonly owner: string;
   readonly leaseMs: number;
-  readonly limit: number;
-  /** As many as the limit. */
-  readonly attemptIds: readonly string[];
+  readonly attemptId: string;
+}
+
+export interface TaskClaim {
+  readonly queue: string;
+  /** One for each task that may be claimed: the first task goes to the first. */
+  readonly places: readonly ClaimPlace[];
 }
 
 /** Ready tasks of a queue: the words of the index's own condition, and its order. */
@@ -46,13 +50,17 @@ const ORDER = sql`ORDER BY t.priority DESC, t.created_at, t.id`;
 const PICKED = sql`t.tenant_id, t.id, t.lane, t.priority, t.created_at, t.epoch, t.attempts, t.last_retry_index, t.attempt_id, t.payload_hash, t.session_id`;
 
 /** From `chosen` (locked tasks with `turn` and `places`) on: the attempts, the counts, the tasks, whatever else depends on `d`, the answer. */
-const takeChosen = ({ owner, leaseMs, attemptIds }: TaskClaim, more: Sql = emptySql): Sql => sql`
+const takeChosen = ({ places }: TaskClaim, more: Sql = emptySql): Sql => sql`
   at AS MATERIALIZED (SELECT runplane.app_now() AS now, ${feedTx} AS tx WHERE (SELECT count(*) FROM chosen) > 0),
-  d AS MATERIALIZED (SELECT c.*, (${[...attemptIds]}::text[])[c.turn] AS new_attempt_id, at.now, at.tx FROM chosen c, at),
+  d AS MATERIALIZED (
+    SELECT c.*, (${places.map(({ attemptId }) => attemptId)}::text[])[c.turn] AS new_attempt_id, (${places.map(({ owner }) => owner)}::text[])[c.turn] AS owner,
+      at.now + (${places.map(({ leaseMs }) => leaseMs)}::int[])[c.turn] * interval '1 millisecond' AS expires_at, at.now, at.tx
+    FROM chosen c, at
+  ),
   tried AS (
     INSERT INTO runplane.queue_attempts (tenant_id, task_id, attempt_id, retry_index, state, payload_hash, previous_attempt_id, session_id, owner, epoch,
       created_at, updated_at, activated_at)
-    SELECT d.tenant_id, d.id, d.new_attempt_id, d.last_retry_index + 1, 'running', d.payload_hash, d.attempt_id, d.session_id, ${owner}::text, d.epoch + 1,
+    SELECT d.tenant_id, d.id, d.new_attempt_id, d.last_retry_index + 1, 'running', d.payload_hash, d.attempt_id, d.session_id, d.owner, d.epoch + 1,
       d.now, d.now, d.now
     FROM d
   ), counted AS (
@@ -65,8 +73,8 @@ const takeChosen = ({ owner, leaseMs, attemptIds }: TaskClaim, more: Sql = empty
     JOIN limits m ON m.tenant_id = x.tenant_id AND m.lane = x.lane
     WHERE l.tenant_id = m.tenant_id AND l.queue = m.queue AND l.lane = m.lane
   ), taken AS (
-    UPDATE runplane.queue_tasks t SET state = 'running', owner = ${owner}::text, epoch = t.epoch + 1, attempts = t.attempts + 1,
-      expires_at = d.now + ${leaseMs}::int * interval '1 millisecond', places = d.places, attempt_id = d.new_attempt_id,
+    UPDATE runplane.queue_tasks t SET state = 'running', owner = d.owner, epoch = t.epoch + 1, attempts = t.attempts + 1,
+      expires_at = d.expires_at, places = d.places, attempt_id = d.new_attempt_id,
       last_retry_index = t.last_retry_index + 1, ${moveVersionAt(sql`d.now`, sql`d.tx`)}
     FROM d WHERE t.tenant_id = d.tenant_id AND t.id = d.id
     RETURNING d.turn AS "turn", t.id AS "taskId", t.tenant_id AS "tenantId", t.project_id AS "projectId", t.queue AS "queue", t.lane AS "lane",
@@ -82,7 +90,7 @@ export function claimOfLane(
   on: SqlExecutor,
   { tenantId, lane, ...claim }: TaskClaim & { tenantId: string; lane: string },
 ): Promise<ClaimedQueueTask[]> {
-  const limit = bound(claim.limit);
+  const limit = bound(claim.places.length);
   return rows(
     on,
     ClaimedRow,
@@ -153,7 +161,7 @@ export function claimOfQueue(
   on: SqlExecutor,
   { scope, lane, ...claim }: TaskClaim & { scope: ClaimScope; lane: string | undefined },
 ): Promise<ClaimedQueueTask[]> {
-  const limit = bound(claim.limit);
+  const limit = bound(claim.places.length);
   const all = 'tenantsMax' in scope;
   const named = lane === undefined ? sql`l.lane <> ''` : sql`l.lane = ${lane}::text`;
   const limited = lane === undefined ? sql`true` : sql`l.lane IN ('', ${lane}::text)`;

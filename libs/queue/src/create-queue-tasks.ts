@@ -22,7 +22,20 @@ import {
   type JsonObject,
   type JsonValue,
 } from '@runplane/contracts';
-import { executorOf, inTransaction, isTx, newKeyOf, takingLock, type At, type Tx } from '@runplane/database';
+import {
+  coalescedBounds,
+  coalescerOf,
+  executorOf,
+  inTransaction,
+  isTx,
+  newKeyOf,
+  takingLock,
+  type At,
+  type Coalescer,
+  type Db,
+  type Tx,
+  type Verdict,
+} from '@runplane/database';
 import { requireTask } from './require';
 import { announceQueue } from './streams';
 import { findTasksByKey, insertTasks, toTask, type NewTask } from './task.sql';
@@ -33,7 +46,8 @@ import { findTasksByKey, insertTasks, toTask, type NewTask } from './task.sql';
  * Input     task: see CreateQueueTask; payload up to 1 MiB; idempotencyKey: per tenant and project.
  * Returns   the task; `replayed: true` when the key was used before with the same work: the task as it is now. Title, priority, metadata, runAt and
  *           maxAttempts may differ in a repeat and stay as they were.
- * Locks     new key (task key).   Writes: queue_tasks, and queue_lanes where the lane is new. One statement.
+ * Locks     new key (task key).   Writes: queue_tasks, and queue_lanes where the lane is new. One statement, shared
+ *           by tasks without a key that arrive together (docs/adr/0019).
  * Errors    InvalidRequest, InvalidJson, PayloadTooLarge, TenantNotFound, IdempotencyConflict (the key, with other work).
  * Repeat    safe with the key.
  * Keeps     IDEM-1, TEN-1.   Source: the original's createQueueTask, which answered twins with a raw unique violation.
@@ -43,8 +57,7 @@ export async function createQueueTask(
   { tenantId, task, idempotencyKey }: { tenantId: string; task: CreateQueueTask; idempotencyKey?: string | undefined },
 ): Promise<CreatedQueueTask> {
   const wanted = newTask(tenantId, parseInput(CreateQueueTask, task), idempotencyKey);
-  const [made] = await insertAll(at, tenantId, [wanted]);
-  if (made === undefined) throw new Error('a task was neither made nor found');
+  const made = await insertOne(at, wanted);
   return { task: toTask(await requireTask(executorOf(at), { tenantId, taskId: made.taskId })), replayed: made.replayed };
 }
 
@@ -70,12 +83,47 @@ export async function createQueueTasks(
     const message = 'an idempotency key stands twice in one call';
     throw new InvalidRequest(`The input is not valid: tasks: ${message}.`, { issues: [{ path: 'tasks', message }] });
   }
+  const [only] = wanted;
+  if (wanted.length === 1 && only !== undefined) return { tasks: [await insertOne(at, only)] };
   // Without keys one statement is all there is; with keys, a conflict of one must take back the others.
   const made =
     isTx(at) || keys.length === 0
       ? await insertAll(at, tenantId, wanted)
       : await inTransaction(at, (tx) => insertAll(tx, tenantId, wanted));
   return { tasks: made };
+}
+
+type MadeTask = CreatedQueueTasks['tasks'][number];
+
+/** A task without a key, which waits for no twin, shares its statement with others that arrive together. */
+function insertOne(at: At, task: NewTask): Promise<MadeTask> {
+  if (isTx(at) || !at.options.coalesce || task.idempotencyKey !== null) return insertAll(at, task.tenantId, [task]).then(theOne);
+  return creationCoalescer(at).run(task);
+}
+
+const creationCoalescer = (db: Db): Coalescer<NewTask, MadeTask> =>
+  coalescerOf(db, 'queue-create', () => ({
+    describe: ({ id, payload }) => ({ lane: id, single: undefined, last: false, rows: 1, bytes: payload.length }),
+    together: (tasks) => insertTogether(db, tasks),
+    alone: (task) => insertAll(db, task.tenantId, [task]).then(theOne),
+    isRepeatable: () => false,
+    ...coalescedBounds(db),
+  }));
+
+async function insertTogether(db: Db, tasks: readonly NewTask[]): Promise<Verdict<MadeTask>[]> {
+  const { tenants, made } = await insertTasks(db.sql, tasks);
+  announceReady(db, tasks, made);
+  return tasks.map(({ id, tenantId }) =>
+    tenants.has(tenantId) ? { kind: 'answer', answer: newlyMade(id) } : { kind: 'refused', refusal: noTenant(tenantId) },
+  );
+}
+
+const newlyMade = (taskId: string): MadeTask => ({ taskId, state: 'pending', version: 1, replayed: false });
+const noTenant = (tenantId: string): TenantNotFound => new TenantNotFound(`There is no tenant ${tenantId}.`, { tenantId });
+
+function theOne([made]: readonly MadeTask[]): MadeTask {
+  if (made === undefined) throw new Error('a task was neither made nor found');
+  return made;
 }
 
 type ParsedTask = ReturnType<typeof CreateQueueTask.parse>;
@@ -100,6 +148,7 @@ function newTask(tenantId: string, task: ParsedTask, key: string | undefined): N
   const { hash, version } = workHash(tenantId, { ...content, payload: payload.value });
   return {
     ...content,
+    tenantId,
     id: newId('qt'),
     title: cutText(repairText(task.title), QUEUE_TITLE_CODE_POINTS_MAX),
     priority: task.priority,
@@ -138,23 +187,29 @@ export function workHash(
 const keysOf = (tasks: readonly NewTask[]): (NewTask & { idempotencyKey: string })[] =>
   tasks.filter((task): task is NewTask & { idempotencyKey: string } => task.idempotencyKey !== null);
 
-async function insertAll(at: At, tenantId: string, tasks: readonly NewTask[]): Promise<CreatedQueueTasks['tasks']> {
+async function insertAll(at: At, tenantId: string, tasks: readonly NewTask[]): Promise<MadeTask[]> {
   const on = executorOf(at);
   const keyed = keysOf(tasks);
   if (isTx(at)) takingKeys(at, tenantId, keyed);
-  const { tenantExists, made } = await insertTasks(on, tenantId, tasks);
-  if (!tenantExists) throw new TenantNotFound(`There is no tenant ${tenantId}.`, { tenantId });
+  const { tenants, made } = await insertTasks(on, tasks);
+  if (!tenants.has(tenantId)) throw noTenant(tenantId);
   const there = keyed.filter(({ id }) => !made.has(id));
   const known = there.length === 0 ? [] : await findTasksByKey(on, tenantId, there);
   const answers = tasks.map((task) => {
-    if (made.has(task.id)) return { taskId: task.id, state: 'pending' as const, version: 1, replayed: false };
+    if (made.has(task.id)) return newlyMade(task.id);
     const found = known.find(({ projectId, idempotencyKey }) => projectId === task.projectId && idempotencyKey === task.idempotencyKey);
     if (found === undefined) throw new Error(`the task of key ${String(task.idempotencyKey)} is neither new nor there`);
     if (found.payloadHash !== task.payloadHash) throw otherWork(found.id);
     return { taskId: found.id, state: found.state, version: found.version, replayed: true };
   });
-  for (const queue of new Set(tasks.filter(({ id }) => made.get(id)?.due).map((task) => task.queue))) announceQueue(at, tenantId, queue);
+  announceReady(at, tasks, made);
   return answers;
+}
+
+function announceReady(at: At, tasks: readonly NewTask[], made: ReadonlyMap<string, { due: boolean }>): void {
+  const ready = tasks.filter(({ id }) => made.get(id)?.due);
+  for (const { tenantId, queue } of new Map(ready.map((task) => [`${task.tenantId}/${task.queue}`, task])).values())
+    announceQueue(at, tenantId, queue);
 }
 
 function takingKeys(tx: Tx, tenantId: string, keyed: readonly { projectId: string; idempotencyKey: string }[]): void {

@@ -9,7 +9,19 @@ import {
   type RenewedQueueTask,
   type SettledQueueTask,
 } from '@runplane/contracts';
-import { executorOf, inLockOrder, isTx, RestartTransaction, takingLock, type At } from '@runplane/database';
+import {
+  coalescedBounds,
+  coalescerOf,
+  executorOf,
+  inLockOrder,
+  isTx,
+  RestartTransaction,
+  takingLock,
+  type At,
+  type Coalescer,
+  type Db,
+  type Verdict,
+} from '@runplane/database';
 import type { z } from 'zod';
 import { taskNotFound } from './require';
 import { findEndedAttempts, settleClaims, writeLeases, type GivenSettlement, type VerdictRow } from './settle.sql';
@@ -24,9 +36,10 @@ import { announceQueue } from './streams';
  */
 export async function renewQueueTasks(at: At, { tenantId, ...input }: { tenantId: string } & RenewQueueTasks): Promise<ClaimVerdict[]> {
   const { claims, leaseMs } = parseInput(RenewQueueTasks, input);
-  if (isTx(at)) takingTasks(at, tenantId, claims);
+  const given = claims.map((claim) => ({ ...claim, tenantId }));
+  if (isTx(at)) takingTasks(at, given);
   const found = await writeLeases(executorOf(at), { tenantId, claims, leaseMs });
-  return inOrder(claims, found).map((row) => verdictOf(row, row.isHeld ? 'ok' : undefined));
+  return inOrder(given, found).map((row) => verdictOf(row, row.isHeld ? 'ok' : undefined));
 }
 
 /** The same for one. Errors: TaskNotFound, TaskClaimLost. */
@@ -46,19 +59,65 @@ export async function renewQueueTask(
  *           after delayMs; without a failure the try does not count, with one it does: back-off 1 s doubling to 5 min, and the last try fails the task.
  * Returns   a verdict for each, in the order of the call: `ok`; `replayed`, it was ended so under this epoch before; `claim_lost`; `not_found`.
  *           Verdicts are apart: what is lost of one does not take back another.
- * Locks     lanes that count the tasks → tasks by id → attempts. One statement.   Writes: queue_tasks, queue_attempts, queue_lanes.
+ * Locks     lanes that count the tasks → tasks by id → attempts. One statement; calls of one task each that arrive together share it
+ *           (docs/adr/0019).   Writes: queue_tasks, queue_attempts, queue_lanes.
  * Errors    InvalidRequest.
  * Repeat    safe.
  * Keeps     OWN-1, OWN-2.   Source: new; the original had no claim.
  */
 export async function settleQueueTasks(at: At, { tenantId, ...input }: { tenantId: string } & SettleQueueTasks): Promise<ClaimVerdict[]> {
   const { settlements } = parseInput(SettleQueueTasks, input);
-  const given = settlements.map(toGiven);
-  if (isTx(at)) takingTasks(at, tenantId, given);
-  const settled = await settleUntilFree(at, tenantId, given);
-  for (const queue of new Set(settled.filter(({ isDue }) => isDue).flatMap((row) => row.queue ?? [])))
-    announceQueue(at, tenantId, queue.slice(tenantId.length + 1));
-  return withReplays(at, tenantId, given, inOrder(given, settled));
+  const given = settlements.map((settlement) => toGiven(tenantId, settlement));
+  const [only] = given;
+  if (!isTx(at) && at.options.coalesce && given.length === 1 && only !== undefined) return [await settlementCoalescer(at).run(only)];
+  return settleAlone(at, given);
+}
+
+async function settleAlone(at: At, given: readonly TenantSettlement[]): Promise<ClaimVerdict[]> {
+  if (isTx(at)) takingTasks(at, given);
+  const settled = await settleUntilFree(at, given);
+  announceFreed(at, settled);
+  return withReplays(at, given, inOrder(given, settled));
+}
+
+/** A task that waits again may be claimed. */
+function announceFreed(at: At, settled: readonly VerdictRow[]): void {
+  const freed = new Map(
+    settled.flatMap(({ isDue, tenantId, queue }) => (isDue && queue !== null ? [[`${tenantId}/${queue}`, { tenantId, queue }]] : [])),
+  );
+  for (const { tenantId, queue } of freed.values()) announceQueue(at, tenantId, queue);
+}
+
+/** Where the ends of single claims of one process meet: workers report one by one, and share a statement when many do. */
+const settlementCoalescer = (db: Db): Coalescer<TenantSettlement, ClaimVerdict> =>
+  coalescerOf(db, 'queue-settle', () => ({
+    describe: ({ tenantId, taskId, failureMessage }) => ({
+      lane: `${tenantId}/${taskId}`,
+      single: 'settle',
+      last: false,
+      rows: 1,
+      bytes: taskId.length + (failureMessage?.length ?? 0),
+    }),
+    together: (given) => settleTogether(db, given),
+    alone: async (given) => required(await settleAlone(db, [given])),
+    isRepeatable: () => true,
+    ...coalescedBounds(db),
+  }));
+
+async function settleTogether(db: Db, given: readonly TenantSettlement[]): Promise<Verdict<ClaimVerdict>[]> {
+  const settled = inOrder(given, await settleClaims(db.sql, given, { wait: false }));
+  announceFreed(db, settled);
+  return given.map((settlement, place): Verdict<ClaimVerdict> => {
+    const row = required(settled.slice(place));
+    if (row.isBusy) return { kind: 'busy' };
+    return { kind: 'answer', answer: row.isHeld ? verdictOf(row, 'ok') : withReplays(db, [settlement], [row]).then(required) };
+  });
+}
+
+function required<T>(of: readonly T[]): T {
+  const [first] = of;
+  if (first === undefined) throw new Error('a settlement has no verdict');
+  return first;
 }
 
 type OneSettlement = { readonly tenantId: string } & SettleQueueTasks['settlements'][number];
@@ -74,11 +133,11 @@ export async function settleQueueTask(at: At, { tenantId, ...settlement }: OneSe
 /** How often a statement is repeated whose task got into the count of a lane in between: each time somebody has just set a limit. */
 const LOOKS_MAX = 5;
 
-async function settleUntilFree(at: At, tenantId: string, given: readonly GivenSettlement[]): Promise<VerdictRow[]> {
+async function settleUntilFree(at: At, given: readonly TenantSettlement[]): Promise<VerdictRow[]> {
   const done: VerdictRow[] = [];
   let left = given;
   for (let look = 0; left.length > 0; look += 1) {
-    const found = await settleClaims(executorOf(at), { tenantId, settlements: left });
+    const found = await settleClaims(executorOf(at), left, { wait: true });
     const busy = new Set(found.filter(({ isBusy }) => isBusy).map(({ taskId }) => taskId));
     done.push(...found.filter(({ taskId }) => !busy.has(taskId)));
     left = left.filter(({ taskId }) => busy.has(taskId));
@@ -89,14 +148,9 @@ async function settleUntilFree(at: At, tenantId: string, given: readonly GivenSe
 }
 
 /** A claim that is over may have been ended by this very call before: its attempt tells. A second statement sees what the first one waited for. */
-async function withReplays(
-  at: At,
-  tenantId: string,
-  given: readonly GivenSettlement[],
-  found: readonly VerdictRow[],
-): Promise<ClaimVerdict[]> {
+async function withReplays(at: At, given: readonly TenantSettlement[], found: readonly VerdictRow[]): Promise<ClaimVerdict[]> {
   const lost = given.filter((_, place) => found[place]?.exists === true && !found[place].isHeld);
-  const ended = lost.length === 0 ? [] : await findEndedAttempts(executorOf(at), { tenantId, claims: lost });
+  const ended = lost.length === 0 ? [] : await findEndedAttempts(executorOf(at), lost);
   return given.map((settlement, place) => {
     const row = found[place];
     if (row === undefined) throw new Error('a settlement has no verdict');
@@ -111,15 +165,14 @@ const attemptStateOf = ({ outcome, failureKind }: GivenSettlement): string =>
 const failureKindOf = ({ outcome, failureKind }: GivenSettlement): string | null =>
   failureKind ?? (outcome === 'released' ? 'released' : null);
 
-function toGiven({
-  taskId,
-  epoch,
-  outcome,
-  failureKind,
-  failureMessage,
-  delayMs,
-}: z.output<typeof SettleQueueTasks>['settlements'][number]): GivenSettlement {
+type TenantSettlement = GivenSettlement & { readonly tenantId: string };
+
+function toGiven(
+  tenantId: string,
+  { taskId, epoch, outcome, failureKind, failureMessage, delayMs }: z.output<typeof SettleQueueTasks>['settlements'][number],
+): TenantSettlement {
   return {
+    tenantId,
     taskId,
     epoch,
     outcome,
@@ -129,15 +182,15 @@ function toGiven({
   };
 }
 
-function takingTasks(tx: Parameters<typeof takingLock>[0], tenantId: string, claims: readonly { taskId: string }[]): void {
-  takingLock(tx, 'lane', `${tenantId}/`); // stands for the lanes that count them
-  takingLock(tx, 'queueTask', ...inLockOrder(claims.map(({ taskId }) => `${tenantId}/${taskId}`)));
+function takingTasks(tx: Parameters<typeof takingLock>[0], claims: readonly { tenantId: string; taskId: string }[]): void {
+  for (const tenantId of new Set(claims.map((claim) => claim.tenantId))) takingLock(tx, 'lane', `${tenantId}/`); // stands for the lanes that count them
+  takingLock(tx, 'queueTask', ...inLockOrder(claims.map(({ tenantId, taskId }) => `${tenantId}/${taskId}`)));
 }
 
-function inOrder(claims: readonly { taskId: string }[], found: readonly VerdictRow[]): VerdictRow[] {
-  const byTask = new Map(found.map((row) => [row.taskId, row]));
-  return claims.map(({ taskId }) => {
-    const row = byTask.get(taskId);
+function inOrder(claims: readonly { tenantId: string; taskId: string }[], found: readonly VerdictRow[]): VerdictRow[] {
+  const byTask = new Map(found.map((row) => [`${row.tenantId}/${row.taskId}`, row]));
+  return claims.map(({ tenantId, taskId }) => {
+    const row = byTask.get(`${tenantId}/${taskId}`);
     if (row === undefined) throw new Error(`a statement over claims told nothing of ${taskId}`);
     return row;
   });

@@ -1,5 +1,5 @@
 import { QUEUE_ATTEMPTS_MAX, QUEUE_BACKOFF_MS_MAX, QUEUE_BACKOFF_MS_MIN, QUEUE_TASK_STATES, type Settlement } from '@runplane/contracts';
-import { backOffMs, column, rows, sql, textLines, type Sql, type SqlExecutor } from '@runplane/database';
+import { backOffMs, column, emptySql, rows, sql, textLines, type Sql, type SqlExecutor } from '@runplane/database';
 import { feedTx } from '@runplane/outbox';
 import { z } from 'zod';
 import { bound } from './bound.sql';
@@ -10,6 +10,7 @@ import { moveVersionAt } from './task.sql';
 // (OWN-2). A claim is current while the task runs under its epoch and its lease has not ended.
 
 const VerdictRow = z.object({
+  tenantId: column.text,
   taskId: column.text,
   exists: column.bool,
   isHeld: column.bool,
@@ -49,7 +50,7 @@ export function writeLeases(
       UPDATE runplane.queue_tasks t SET expires_at = h.now + ${leaseMs}::int * interval '1 millisecond' FROM held h
       WHERE t.tenant_id = h.tenant_id AND t.id = h.id RETURNING t.id, runplane.ms_until(t.expires_at, h.now) AS remaining
     )
-    SELECT g.id AS "taskId", j.id IS NOT NULL AS "exists", r.id IS NOT NULL AS "isHeld", false AS "isBusy", j.state::text AS "state",
+    SELECT ${tenantId}::text AS "tenantId", g.id AS "taskId", j.id IS NOT NULL AS "exists", r.id IS NOT NULL AS "isHeld", false AS "isBusy", j.state::text AS "state",
       j.epoch AS "currentEpoch", r.remaining AS "leaseRemainingMs", NULL::text AS "queue", false AS "isDue"
     FROM given g LEFT JOIN judged j ON j.id = g.id LEFT JOIN renewed r ON r.id = g.id`,
   );
@@ -63,18 +64,22 @@ export interface GivenSettlement extends Claim {
   readonly delayMs: number | null;
 }
 
-/** Ends claims with their results. `isBusy`: a limit was set in between, nothing was written for this one; call again. */
+/**
+ * Ends claims with their results; each task once. `isBusy`: a limit was set in between, or, where `wait` is false, somebody else has the task locked;
+ * nothing was written for this one, call again.
+ */
 export function settleClaims(
   on: SqlExecutor,
-  { tenantId, settlements }: { tenantId: string; settlements: readonly GivenSettlement[] },
+  settlements: readonly (GivenSettlement & { readonly tenantId: string })[],
+  { wait }: { wait: boolean },
 ): Promise<VerdictRow[]> {
-  const all = <T>(of: (given: GivenSettlement) => T): T[] => settlements.map(of);
+  const all = <T>(of: (given: (typeof settlements)[number]) => T): T[] => settlements.map(of);
   const given = sql`
-    SELECT ${tenantId}::text AS tenant_id, g.* FROM unnest(
-      ${textLines(all(({ taskId }) => taskId))}, ${all(({ epoch }) => epoch)}::int[], ${textLines(all(({ outcome }) => outcome))},
+    SELECT g.* FROM unnest(
+      ${textLines(all(({ tenantId }) => tenantId))}, ${textLines(all(({ taskId }) => taskId))}, ${all(({ epoch }) => epoch)}::int[], ${textLines(all(({ outcome }) => outcome))},
       ${textLines(all(({ failureKind }) => failureKind))}, ${all(({ failureMessage }) => failureMessage)}::text[], ${all(({ delayMs }) => delayMs)}::int[]
-    ) AS g (id, epoch, outcome, failure_kind, failure_message, delay_ms)`;
-  return rows(on, VerdictRow, settlementSql(given, { wait: true, isCurrent: sql`t.expires_at > t.now` }));
+    ) AS g (tenant_id, id, epoch, outcome, failure_kind, failure_message, delay_ms)`;
+  return rows(on, VerdictRow, settlementSql(given, { wait, isCurrent: sql`t.expires_at > t.now` }));
 }
 
 export const LEASE_ENDED = 'the lease ended without a word of its holder';
@@ -109,7 +114,7 @@ function settlementSql(given: Sql, { wait, isCurrent }: { wait: boolean; isCurre
         p.places AS places_seen, p.epoch AS epoch_given, p.outcome, p.failure_kind, p.failure_message, p.delay_ms
       FROM runplane.queue_tasks t JOIN peek p ON p.tenant_id = t.tenant_id AND p.id = t.id
       WHERE (SELECT count(*) FROM lanes) >= 0
-      ORDER BY t.tenant_id COLLATE "C", t.id COLLATE "C" FOR NO KEY UPDATE OF t ${wait ? sql`` : sql`SKIP LOCKED`}
+      ORDER BY t.tenant_id COLLATE "C", t.id COLLATE "C" FOR NO KEY UPDATE OF t ${wait ? emptySql : sql`SKIP LOCKED`}
     ), at AS MATERIALIZED (SELECT runplane.app_now() AS now, ${feedTx} AS tx WHERE (SELECT count(*) FROM locked) > 0),
     judged AS MATERIALIZED (SELECT l.*, at.now, at.tx, l.places <> l.places_seen AS is_busy FROM locked l, at),
     held AS MATERIALIZED (
@@ -135,10 +140,11 @@ function settlementSql(given: Sql, { wait, isCurrent }: { wait: boolean; isCurre
       FROM held h WHERE t.tenant_id = h.tenant_id AND t.id = h.id
       RETURNING t.tenant_id, t.id, t.state, t.epoch, t.due
     )
-    SELECT g.id AS "taskId", j.id IS NOT NULL AS "exists", e.id IS NOT NULL AS "isHeld", coalesce(j.is_busy, false) AS "isBusy",
+    SELECT g.tenant_id AS "tenantId", g.id AS "taskId", j.id IS NOT NULL AS "exists", e.id IS NOT NULL AS "isHeld", ${wait ? sql`coalesce(j.is_busy, false)` : sql`coalesce(j.is_busy, p.id IS NOT NULL)`} AS "isBusy",
       coalesce(e.state, j.state)::text AS "state", coalesce(e.epoch, j.epoch) AS "currentEpoch", NULL::int AS "leaseRemainingMs",
-      CASE WHEN e.id IS NOT NULL THEN j.tenant_id || '/' || j.queue END AS "queue", coalesce(e.due, false) AS "isDue"
-    FROM given g LEFT JOIN judged j ON j.tenant_id = g.tenant_id AND j.id = g.id LEFT JOIN ended e ON e.tenant_id = g.tenant_id AND e.id = g.id`;
+      CASE WHEN e.id IS NOT NULL THEN j.queue END AS "queue", coalesce(e.due, false) AS "isDue"
+    FROM given g LEFT JOIN judged j ON j.tenant_id = g.tenant_id AND j.id = g.id LEFT JOIN ended e ON e.tenant_id = g.tenant_id AND e.id = g.id
+    ${wait ? emptySql : sql`LEFT JOIN peek p ON p.tenant_id = g.tenant_id AND p.id = g.id`}`;
 }
 
 const ReplayRow = z.object({ taskId: column.text, epoch: column.int, state: column.text, failureKind: column.text.nullable() });
@@ -146,14 +152,15 @@ const ReplayRow = z.object({ taskId: column.text, epoch: column.int, state: colu
 /** How attempts ended that were made under these claims. */
 export function findEndedAttempts(
   on: SqlExecutor,
-  { tenantId, claims }: { tenantId: string; claims: readonly Claim[] },
+  claims: readonly (Claim & { readonly tenantId: string })[],
 ): Promise<z.infer<typeof ReplayRow>[]> {
   return rows(
     on,
     ReplayRow,
     sql`SELECT a.task_id AS "taskId", a.epoch AS "epoch", a.state::text AS "state", a.failure_kind AS "failureKind"
-        FROM unnest(${claims.map(({ taskId }) => taskId)}::text[], ${claims.map(({ epoch }) => epoch)}::int[]) AS g (id, epoch)
-        JOIN runplane.queue_attempts a ON a.tenant_id = ${tenantId}::text AND a.task_id = g.id AND a.epoch = g.epoch AND a.terminal_at IS NOT NULL`,
+        FROM unnest(${claims.map(({ tenantId }) => tenantId)}::text[], ${claims.map(({ taskId }) => taskId)}::text[], ${claims.map(({ epoch }) => epoch)}::int[])
+          AS g (tenant_id, id, epoch)
+        JOIN runplane.queue_attempts a ON a.tenant_id = g.tenant_id AND a.task_id = g.id AND a.epoch = g.epoch AND a.terminal_at IS NOT NULL`,
   );
 }
 

@@ -18,9 +18,6 @@ export async function sweepQueueLeasesOnce(
 ): Promise<{ changed: number }> {
   const found = await settleEndedLeases(db.sql, limit);
   const taken = found.filter(({ isHeld }) => isHeld);
-  for (const row of taken) {
-    const place = row.queue?.indexOf('/') ?? -1; // a tenant's name has no slash
-    if (row.queue !== null && place > 0) announceQueue(db, row.queue.slice(0, place), row.queue.slice(place + 1)); // a place in its lane is free
-  }
+  for (const { tenantId, queue } of taken) if (queue !== null) announceQueue(db, tenantId, queue); // a place in its lane is free
   return { changed: taken.length };
 }

@@ -192,6 +192,7 @@ export function endedSet(state: QueueTaskState, { lastError }: { lastError: stri
 }
 
 export interface NewTask {
+  readonly tenantId: string;
   readonly id: string;
   readonly projectId: string;
   readonly queue: string;
@@ -216,36 +217,35 @@ export interface NewTask {
   readonly maxAttempts: number;
 }
 
-const InsertedRow = z.object({ tenants: column.int, id: column.text.nullable(), due: column.bool.nullable() });
+const InsertedRow = z.object({ tenantId: column.text, id: column.text.nullable(), due: column.bool.nullable() });
 
 /**
  * Inserts tasks, and the lanes that are new with them. A task whose key is taken, also by a twin that commits while this waits, is left out of `made`:
- * read it by its key then. `tenantExists: false`: nothing is written.
+ * read it by its key then; and so is one whose tenant is not among `tenants`, which are those that are there.
  *
  * Keys and lanes are inserted in their order, so that two calls cannot wait for each other in a circle.
  */
 export async function insertTasks(
   on: SqlExecutor,
-  tenantId: string,
   tasks: readonly NewTask[],
-): Promise<{ tenantExists: boolean; made: ReadonlyMap<string, { due: boolean }> }> {
+): Promise<{ tenants: ReadonlySet<string>; made: ReadonlyMap<string, { due: boolean }> }> {
   const all = <T>(of: (task: NewTask) => T): T[] => tasks.map(of);
   const json = (value: unknown): string | null => (value === null ? null : JSON.stringify(value));
   const found = await rows(
     on,
     InsertedRow,
     sql`
-    WITH tenant AS MATERIALIZED (SELECT id, runplane.app_now() AS now FROM runplane.tenants WHERE id = ${tenantId}::text),
+    WITH tenant AS MATERIALIZED (SELECT id, runplane.app_now() AS now FROM runplane.tenants WHERE id = ANY (${[...new Set(all(({ tenantId }) => tenantId))]}::text[])),
     given AS MATERIALIZED (
       SELECT * FROM unnest(
-        ${textLines(all(({ id }) => id))}, ${textLines(all(({ projectId }) => projectId))}, ${textLines(all(({ queue }) => queue))},
+        ${textLines(all(({ tenantId }) => tenantId))}, ${textLines(all(({ id }) => id))}, ${textLines(all(({ projectId }) => projectId))}, ${textLines(all(({ queue }) => queue))},
         ${textLines(all(({ lane }) => lane))}, ${all(({ title }) => title)}::text[], ${all(({ priority }) => priority)}::int[],
         ${textLines(all((task) => task.backendProfile))}, ${textLines(all((task) => task.providerId))}, ${textLines(all((task) => json(task.workspaceRef)))},
         ${textLines(all((task) => json(task.sessionRef)))}, ${textLines(all((task) => task.sessionId))}, ${textLines(all((task) => json(task.executionPolicy)))},
         ${textLines(all((task) => json(task.resourceBundleRef)))}, ${textLines(all((task) => task.payload))}, ${textLines(all((task) => task.payloadHash))},
         ${all((task) => task.hashVersion)}::int[], ${textLines(all((task) => json(task.references)))}, ${textLines(all((task) => json(task.metadata)))},
         ${textLines(all((task) => task.idempotencyKey))}, ${textLines(all((task) => task.runAt))}, ${all((task) => task.maxAttempts)}::int[]
-      ) WITH ORDINALITY AS g (id, project_id, queue, lane, title, priority, backend_profile, provider_id, workspace_ref, session_ref, session_id,
+      ) WITH ORDINALITY AS g (tenant_id, id, project_id, queue, lane, title, priority, backend_profile, provider_id, workspace_ref, session_ref, session_id,
         execution_policy, resource_bundle_ref, payload, payload_hash, hash_version, task_references, metadata, idempotency_key, run_at, max_attempts, place)
     ), made AS (
       INSERT INTO runplane.queue_tasks (tenant_id, id, project_id, queue, lane, title, priority, backend_profile, provider_id, workspace_ref, session_ref,
@@ -255,21 +255,21 @@ export async function insertTasks(
         g.session_id, g.execution_policy::jsonb, g.resource_bundle_ref::jsonb, g.payload::json, g.payload_hash, g.hash_version::smallint,
         g.task_references::jsonb, g.metadata::jsonb, g.idempotency_key, g.run_at::timestamptz, coalesce(g.run_at::timestamptz, tenant.now),
         coalesce(g.run_at::timestamptz <= tenant.now, true), g.max_attempts, ${feedTx}
-      FROM given g, tenant
-      ORDER BY g.project_id COLLATE "C", g.idempotency_key COLLATE "C", g.place
+      FROM given g JOIN tenant ON tenant.id = g.tenant_id
+      ORDER BY g.tenant_id COLLATE "C", g.project_id COLLATE "C", g.idempotency_key COLLATE "C", g.place
       ON CONFLICT (tenant_id, project_id, idempotency_key) WHERE idempotency_key IS NOT NULL DO NOTHING
-      RETURNING id, due
+      RETURNING tenant_id, id, due
     ), lanes AS (
       INSERT INTO runplane.queue_lanes (tenant_id, queue, lane)
-      SELECT DISTINCT tenant.id, g.queue, g.lane FROM given g JOIN made ON made.id = g.id CROSS JOIN tenant
-      WHERE NOT EXISTS (SELECT FROM runplane.queue_lanes l WHERE l.tenant_id = tenant.id AND l.queue = g.queue AND l.lane = g.lane)
+      SELECT DISTINCT g.tenant_id, g.queue, g.lane FROM given g JOIN made ON made.id = g.id
+      WHERE NOT EXISTS (SELECT FROM runplane.queue_lanes l WHERE l.tenant_id = g.tenant_id AND l.queue = g.queue AND l.lane = g.lane)
       ORDER BY 1, 2, 3
       ON CONFLICT DO NOTHING
     )
-    SELECT (SELECT count(*) FROM tenant)::int AS "tenants", made.id AS "id", made.due AS "due" FROM (SELECT) one LEFT JOIN made ON true`,
+    SELECT tenant.id AS "tenantId", made.id AS "id", made.due AS "due" FROM tenant LEFT JOIN made ON made.tenant_id = tenant.id`,
   );
   const made = found.flatMap(({ id, due }): [string, { due: boolean }][] => (id === null ? [] : [[id, { due: due === true }]]));
-  return { tenantExists: found[0]?.tenants === 1, made: new Map(made) };
+  return { tenants: new Set(found.map(({ tenantId }) => tenantId)), made: new Map(made) };
 }
 
 const KeyedRow = z.object({

@@ -3,6 +3,7 @@ const QUEUE = 'libs/queue/src';
 const claims = (name) => ({ file: `${QUEUE}/claims.int.spec.ts`, name });
 const limits = (name) => ({ file: `${QUEUE}/lane-limits.int.spec.ts`, name });
 const taskRuns = (name) => ({ file: `${QUEUE}/task-runs.int.spec.ts`, name });
+const shared = (name) => ({ file: `${QUEUE}/coalesced-tasks.int.spec.ts`, name });
 const pruning = (name) => ({ file: `${QUEUE}/prune-queue-tasks.int.spec.ts`, name });
 const reads = (name) => ({ file: `${QUEUE}/reads.int.spec.ts`, name });
 
@@ -45,9 +46,30 @@ export const queueGuards = [
   {
     name: 'a claim whose lease has ended is not ended by its holder',
     file: `${QUEUE}/settle.sql.ts`,
-    text: '{ wait: true, isCurrent: sql`t.expires_at > t.now` }',
-    replacement: '{ wait: true, isCurrent: sql`true` }',
+    text: '{ wait, isCurrent: sql`t.expires_at > t.now` }',
+    replacement: '{ wait, isCurrent: sql`true` }',
     test: claims('with its lease: nobody prolongs or ends it any more'),
+  },
+  {
+    name: 'of a shared statement a task that somebody holds is told alone',
+    file: `${QUEUE}/settle-queue-tasks.ts`,
+    text: "if (row.isBusy) return { kind: 'busy' };",
+    replacement: '',
+    test: shared('one that somebody holds delays nobody else'),
+  },
+  {
+    name: 'claims share a statement within their tenant',
+    file: `${QUEUE}/claim-coalescer.ts`,
+    text: 'JSON.stringify([scoped.tenantId, queue, lane])',
+    replacement: 'JSON.stringify([queue, lane])',
+    test: shared('claims share a statement when tenant, queue and lane are the same'),
+  },
+  {
+    name: 'a task of no tenant is refused, also among others',
+    file: `${QUEUE}/create-queue-tasks.ts`,
+    text: 'tenants.has(tenantId) ?',
+    replacement: 'tenants.size > 0 ?',
+    test: shared('one of no tenant is refused by itself'),
   },
   {
     name: 'the last try fails its task',
@@ -80,8 +102,8 @@ export const queueGuards = [
   {
     name: 'a task that is refused leaves no lane behind',
     file: `${QUEUE}/task.sql.ts`,
-    text: 'FROM given g JOIN made ON made.id = g.id CROSS JOIN tenant',
-    replacement: 'FROM given g CROSS JOIN tenant',
+    text: 'g.lane FROM given g JOIN made ON made.id = g.id',
+    replacement: 'g.lane FROM given g',
     test: claims('a key gives the same task again'),
   },
   {

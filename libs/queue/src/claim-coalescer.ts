@@ -1,0 +1,74 @@
+import { newId, type ClaimedQueueTask, type ClaimQueueTasks } from '@runplane/contracts';
+import { coalescedBounds, coalescerOf, type Coalescer, type Db, type Verdict } from '@runplane/database';
+import type { z } from 'zod';
+import type { ClaimPlace } from './claim.sql';
+
+type ParsedClaim = z.output<typeof ClaimQueueTasks>;
+
+/** A claim of one tenant, or of all. */
+export interface ScopedClaim {
+  readonly tenantId: string | undefined;
+  readonly claim: ParsedClaim;
+}
+
+/** Claims of more tasks than this have a statement each: little is saved, and one would take what all others came for. */
+export const SHARED_CLAIM_MAX = 4;
+/** Tasks of one statement. A LIMIT is part of its text: few different ones. */
+const TASKS_TOGETHER_MAX = 16;
+
+/** Carries out claims of one scope, queue and lane; the tasks, in order, go to the places. */
+export type Claiming = (db: Db, scope: ScopedClaim, places: readonly ClaimPlace[]) => Promise<ClaimedQueueTask[]>;
+
+export const placesOf = ({ claim: { owner, leaseMs, limit } }: ScopedClaim): ClaimPlace[] =>
+  Array.from({ length: limit }, () => ({ owner, leaseMs, attemptId: newId('qa') }));
+
+/**
+ * Where the claims of one process meet: those of the same lanes share a statement, and get its tasks in the order of their arrival. Claimers that were
+ * woken by one hint are a statement then, not one each.
+ */
+export function claimCoalescer(db: Db, claimFor: Claiming): Coalescer<ScopedClaim, ClaimedQueueTask[]> {
+  let calls = 0;
+  return coalescerOf(db, 'queue-claim', () => ({
+    describe: ({ claim: { limit } }) => ({ lane: String((calls += 1)), single: undefined, last: false, rows: limit, bytes: limit }),
+    together: (claims) => claimTogether(db, claims, claimFor),
+    alone: (scoped) => claimFor(db, scoped, placesOf(scoped)),
+    isRepeatable: () => false,
+    ...coalescedBounds(db),
+  }));
+}
+
+async function claimTogether(db: Db, claims: readonly ScopedClaim[], claimFor: Claiming): Promise<Verdict<ClaimedQueueTask[]>[]> {
+  const verdicts = new Map<ScopedClaim, Verdict<ClaimedQueueTask[]>>();
+  const answer = async (group: readonly ScopedClaim[]): Promise<void> => {
+    const [first] = group;
+    if (first === undefined) return;
+    try {
+      const tasks = await claimFor(db, first, group.flatMap(placesOf));
+      for (const scoped of group) verdicts.set(scoped, { kind: 'answer', answer: tasks.splice(0, scoped.claim.limit) });
+    } catch (refusal) {
+      // Of this statement only: what the others have claimed is theirs.
+      for (const scoped of group) verdicts.set(scoped, { kind: 'refused', refusal });
+    }
+  };
+  await Promise.all(groupsOf(claims).map(answer));
+  return claims.map((scoped) => verdicts.get(scoped) ?? { kind: 'busy' });
+}
+
+/** Claims that one statement can carry out, in order of arrival. */
+export function groupsOf(claims: readonly ScopedClaim[]): ScopedClaim[][] {
+  const open = new Map<string, { group: ScopedClaim[]; tasks: number }>();
+  const groups: ScopedClaim[][] = [];
+  for (const scoped of claims) {
+    const { queue, lane, limit } = scoped.claim;
+    const name = JSON.stringify([scoped.tenantId, queue, lane]);
+    let last = open.get(name);
+    if (last === undefined || last.tasks + limit > TASKS_TOGETHER_MAX) {
+      last = { group: [], tasks: 0 };
+      open.set(name, last);
+      groups.push(last.group);
+    }
+    last.group.push(scoped);
+    last.tasks += limit;
+  }
+  return groups;
+}

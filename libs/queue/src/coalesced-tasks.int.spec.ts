@@ -1,0 +1,106 @@
+import { openDb } from '@runplane/database';
+import { openClient, useDatabase } from '@runplane/database/testing';
+import { makeTenants, TENANT } from '@runplane/runs/testing';
+import { groupsOf, type ScopedClaim } from './claim-coalescer';
+import { claimQueueTasks, createQueueTask, createQueueTasks, settleQueueTask } from './index';
+
+// Calls of one task each that arrive together share a statement, and get what they would have got by themselves.
+
+const tenantId = TENANT;
+const store = useDatabase();
+beforeAll(() => makeTenants(store.db, 'other'));
+
+const together = (kind: string) => store.db.coalescers.get(kind)?.stats.together ?? 0;
+const times = <T>(n: number, call: (place: number) => Promise<T>) => Promise.all(Array.from({ length: n }, (_, place) => call(place)));
+const codeOf = (error: unknown) => (error as { code?: string }).code;
+const task = (queue: string, title = 'work') => ({ projectId: 'p', queue, lane: 'main', title, payload: {} });
+const claim = (queue: string, owner: string, limit = 1) =>
+  claimQueueTasks(store.db, { tenantId, queue, lane: 'main', owner, limit, leaseMs: 20_000 });
+
+test('tasks that are made together are there, for their tenants; one of no tenant is refused by itself', async () => {
+  const made = await times(24, (place) =>
+    createQueueTask(store.db, { tenantId: ['other', tenantId, 'nobody'][place % 3] ?? '', task: task('made', `${place}`) }).catch(codeOf),
+  );
+  made.forEach((answer, place) => {
+    if (place % 3 === 2) expect(answer).toBe('tenant_not_found');
+    else
+      expect(answer).toMatchObject({
+        replayed: false,
+        task: { tenantId: ['other', tenantId][place % 3], title: `${place}`, state: 'pending' },
+      });
+  });
+  expect(together('queue-create')).toBeGreaterThan(8);
+});
+
+test('claims of one task each give each claimer its own, first come, first task, under its own name and lease', async () => {
+  await createQueueTasks(store.db, { tenantId, tasks: Array.from({ length: 30 }, (_, place) => task('claimed', `${place}`)) });
+  const before = together('queue-claim');
+  const claimed = (await times(24, (place) => claim('claimed', `worker ${place}`))).flat();
+  expect(new Set(claimed.map(({ taskId }) => taskId)).size).toBe(24);
+  expect(together('queue-claim') - before).toBeGreaterThan(8);
+  const { rows } = await store.db.pool.query<{ id: string; owner: string }>(
+    `SELECT t.id, t.owner FROM runplane.queue_tasks t JOIN runplane.queue_attempts a ON a.task_id = t.id AND a.owner = t.owner AND a.epoch = t.epoch
+     WHERE t.queue = 'claimed' AND t.owner IS NOT NULL AND t.expires_at > runplane.app_now() + interval '5 seconds'`,
+  );
+  expect(new Map(rows.map(({ id, owner }) => [id, owner]))).toEqual(
+    new Map(claimed.map(({ taskId }, place) => [taskId, `worker ${place}`])),
+  );
+
+  expect((await times(24, (place) => claim('claimed', `late ${place}`))).flat()).toHaveLength(6);
+});
+
+test('ends of one claim each are told apart: done, done before, lost, unknown; one that somebody holds delays nobody else', async () => {
+  await createQueueTasks(store.db, { tenantId, tasks: Array.from({ length: 20 }, () => task('ended')) });
+  const claimed = await claim('ended', 'worker', 20);
+  const end = (taskId = '', epoch = 1) =>
+    settleQueueTask(store.db, { tenantId, taskId, epoch, outcome: 'completed' }).then(
+      ({ replayed }) => (replayed ? 'replayed' : 'ok'),
+      codeOf,
+    );
+  const [held, first, lost] = claimed.map(({ taskId }) => taskId);
+  expect(await end(first)).toBe('ok');
+
+  const client = await openClient(store.url);
+  try {
+    await client.query('BEGIN');
+    await client.query('SELECT FROM runplane.queue_tasks WHERE id = $1 FOR UPDATE', [held]);
+    const rest = claimed.slice(3).map(({ taskId }) => taskId);
+    const before = [end(first), end(lost, 7), end('qt_unknown'), ...rest.slice(0, 5).map((taskId) => end(taskId))];
+    const waiting = end(held);
+    const behind = rest.slice(5).map((taskId) => end(taskId));
+    expect(await Promise.all([...before, ...behind])).toEqual(['replayed', 'task_claim_lost', 'task_not_found', ...rest.map(() => 'ok')]);
+    await client.query('ROLLBACK');
+    expect(await waiting).toBe('ok');
+  } finally {
+    await client.end();
+  }
+  expect(together('queue-settle')).toBeGreaterThan(8);
+});
+
+test('switched off, each call has a statement of its own', async () => {
+  const db = await openDb({ url: store.url, coalesce: false });
+  try {
+    await times(12, () => createQueueTask(db, { tenantId, task: task('apart') }));
+    const claimed = (await times(12, (place) => claimQueueTasks(db, { tenantId, queue: 'apart', owner: `${place}` }))).flat();
+    await times(claimed.length, (place) => {
+      const { taskId, epoch } = claimed[place] ?? { taskId: '', epoch: 0 };
+      return settleQueueTask(db, { tenantId, taskId, epoch, outcome: 'completed' });
+    });
+    expect(db.coalescers.size).toBe(0);
+  } finally {
+    await db.close();
+  }
+});
+
+test('claims share a statement when tenant, queue and lane are the same, and no more tasks than one statement takes', () => {
+  const scoped = (name: string, limit: number, tenant?: string): ScopedClaim => ({
+    tenantId: tenant,
+    claim: { queue: name, limit, owner: 'w', leaseMs: 1_000 },
+  });
+  const sizes = (...claims: ScopedClaim[]) =>
+    groupsOf(claims).map((group) => group.map(({ claim: { queue, limit } }) => `${queue}${limit}`));
+  expect(sizes()).toEqual([]);
+  expect(sizes(scoped('a', 1), scoped('b', 2), scoped('a', 3))).toEqual([['a1', 'a3'], ['b2']]);
+  expect(sizes(scoped('a', 1, 't'), scoped('a', 1, 'u'), scoped('a', 1))).toEqual([['a1'], ['a1'], ['a1']]);
+  expect(sizes(...Array.from({ length: 5 }, () => scoped('a', 4)))).toEqual([['a4', 'a4', 'a4', 'a4'], ['a4']]);
+});
