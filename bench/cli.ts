@@ -78,6 +78,7 @@ interface ClaimOptions {
   readonly sessions: number;
   readonly calls: number;
   readonly cycles: number;
+  readonly only: string;
   readonly check?: true;
 }
 
@@ -95,6 +96,7 @@ program
     positive,
     1_000_000,
   )
+  .option('--only <text>', 'cases whose name has this, and not how tenants share a queue', '')
   .option('--check', 'exit with 1 when an expectation is not met')
   .action(async ({ check, ...bench }: ClaimOptions) => {
     const report = await runClaimBench({ ...bench, say: progress });

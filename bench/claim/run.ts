@@ -17,6 +17,8 @@ export interface ClaimBench {
   readonly calls: number;
   /** Claims of tasks, and of submissions, between the last two stages. */
   readonly cycles: number;
+  /** Only cases whose name has this. */
+  readonly only: string;
   readonly say: (line: string) => void;
 }
 
@@ -45,14 +47,15 @@ type Stage = (typeof STAGES)[number];
 type Found = Record<Stage, number[]> & { readonly pages: Partial<Record<Stage, number>> };
 
 /** Measures claims one after another: on an empty store, behind a backlog, and after so many claims and ends as leave dead rows behind. */
-export async function runClaimBench({ tasks, sessions, calls, cycles, say }: ClaimBench): Promise<ClaimReport> {
+export async function runClaimBench({ tasks, sessions, calls, cycles, only, say }: ClaimBench): Promise<ClaimReport> {
   const store = await startBenchStore();
   const db = await openDb({ url: store.url });
   try {
     say(await describeMachine(store.admin));
     await prepareTasks(db);
     await prepareSubmissions(db, store.admin);
-    const found = new Map(CASES.map((each): [ClaimCase, Found] => [each, { empty: [], backlog: [], later: [], pages: {} }]));
+    const cases = CASES.filter(({ name }) => name.includes(only));
+    const found = new Map(cases.map((each): [ClaimCase, Found] => [each, { empty: [], backlog: [], later: [], pages: {} }]));
     const measure = async (stage: Stage): Promise<void> => {
       say(`${stage}: ${calls} calls of each case`);
       for (let call = 0; call < calls; call += 1) for (const [each, latencies] of found) latencies[stage].push(await timedCall(db, each));
@@ -64,9 +67,10 @@ export async function runClaimBench({ tasks, sessions, calls, cycles, say }: Cla
     await fillSessions(store.admin, 'backlog', sessions);
     await fillOneSession(store.admin, sessions);
     await measure('backlog');
-    for (const hundred of [HUNDRED_TASKS, HUNDRED_SUBMISSIONS]) await cycle(db, hundred, cycles, say);
+    for (const hundred of [HUNDRED_TASKS, HUNDRED_SUBMISSIONS].filter(({ name }) => name.includes(only)))
+      await cycle(db, hundred, cycles, say);
     await measure('later');
-    return { results: [...found].map(([each, all]) => resultOf(each, all)), fairness: await measureFairness(db, say) };
+    return { results: [...found].map(([each, all]) => resultOf(each, all)), fairness: only === '' ? await measureFairness(db, say) : [] };
   } finally {
     await db.close();
     await store.stop();

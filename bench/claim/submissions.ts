@@ -9,6 +9,9 @@ import { claimCase, type ClaimCase } from './claim-case';
 
 const many = { tenantId: 'many', sessionId: 'many' };
 const tenantId = 'bench';
+const ENDS = 'ends';
+/** Sessions of that tenant, whose submissions one call ends. */
+const ENDED = Array.from({ length: 100 }, (_, i) => `ends-${i}`);
 const KIND = 'work';
 
 type Claimed = Awaited<ReturnType<typeof claimSubmissions>>;
@@ -46,6 +49,15 @@ const acceptOne = async (db: Db): Promise<void> => {
 };
 const fromMany = take({ tenantId: many.tenantId, kind: KIND });
 
+let held: Claimed = [];
+/** Each session has one, and it is claimed. */
+const claimOfEach = async (db: Db): Promise<void> => {
+  accepted += 1;
+  const submission = { operationId: `op-${accepted}`, submission: { kind: KIND, payload: { n: accepted } } };
+  for (const sessionId of ENDED) await acceptSubmission(db, { tenantId: ENDS, sessionId, ...submission });
+  held = await take({ tenantId: ENDS, limit: ENDED.length })(db);
+};
+
 export const HUNDRED_SUBMISSIONS = ofSessions('a hundred of a tenant', 100, { tenantId, limit: 100 });
 
 export const SUBMISSION_CASES: readonly ClaimCase[] = [
@@ -72,13 +84,24 @@ export const SUBMISSION_CASES: readonly ClaimCase[] = [
       return { got: claimed.length, after: nothing };
     },
   },
+  {
+    name: 'submissions: the ends of a hundred sessions',
+    gets: ENDED.length,
+    before: claimOfEach,
+    call: async (db) => {
+      await settle(db, held, 'completed');
+      return { got: held.length, after: nothing };
+    },
+  },
 ];
 
 /** Sessions with one submission each: enough for each call to find one. */
 export async function prepareSubmissions(db: Db, admin: pg.Pool): Promise<void> {
   await ensureTenant(db.sql, tenantId);
   await ensureTenant(db.sql, many.tenantId);
+  await ensureTenant(db.sql, ENDS);
   await createSessions(db).createSession({ tenantId: many.tenantId, header: { id: many.sessionId } });
+  for (const id of ENDED) await createSessions(db).createSession({ tenantId: ENDS, header: { id } });
   await acceptOne(db);
   await fillSessions(admin, 'first', 200);
 }

@@ -1,6 +1,6 @@
-import { SUBMISSION_HEAD_STATES, SUBMISSION_STATES } from '@runplane/contracts';
+import { SUBMISSION_ATTEMPTS_MAX, SUBMISSION_HEAD_STATES, SUBMISSION_LOOK_HEADS_MAX, SUBMISSION_STATES } from '@runplane/contracts';
 import { column, maybeRow, sql, type SqlExecutor } from '@runplane/database';
-import type { SubmissionKey } from '@runplane/sessions';
+import { unfinishedOf, type SubmissionKey } from '@runplane/sessions';
 import { z } from 'zod';
 import { bound } from './bound.sql';
 import { AHEAD_MAX } from './explain-task.sql';
@@ -28,6 +28,17 @@ const FactsRow = z.object({
 /** What a submission's explanation is made of, from one snapshot. */
 export type ExplainedSubmission = z.infer<typeof FactsRow>;
 
+/** Heads of its kind that cannot be claimed now: claimed, or put off. So many, and no more: where they hide what else there is, the kind counts as served. */
+const headsAhead = sql`
+  SELECT o.state FROM runplane.submission_heads o
+  WHERE o.tenant_id COLLATE "C" = s.tenant_id AND o.kind COLLATE "C" = h.kind AND o.attempts < ${bound(SUBMISSION_ATTEMPTS_MAX)} AND o.ready_at > c.now
+  ORDER BY o.ready_at, o.session_id LIMIT ${bound(SUBMISSION_LOOK_HEADS_MAX)}`;
+/** Those that are claimed for the last time are in another index, of all tenants. */
+const lastTries = sql`
+  SELECT o.tenant_id, o.kind, o.state FROM runplane.submission_heads o
+  WHERE o.attempts >= ${bound(SUBMISSION_ATTEMPTS_MAX)} AND o.ready_at > c.now
+  ORDER BY o.ready_at, o.tenant_id, o.session_id LIMIT ${bound(SUBMISSION_LOOK_HEADS_MAX)}`;
+
 export function findExplainedSubmission(
   on: SqlExecutor,
   { tenantId, sessionId, operationId }: SubmissionKey,
@@ -40,13 +51,13 @@ export function findExplainedSubmission(
     SELECT s.kind AS "kind", s.state::text AS "state", s.attempts + CASE WHEN h.operation_id = s.operation_id THEN h.attempts ELSE 0 END AS "attempts",
       s.last_error AS "lastError", x.data->>'run_id' AS "runId",
       (SELECT count(*)::int FROM (
-        SELECT FROM runplane.submissions a WHERE a.tenant_id = s.tenant_id AND a.session_id = s.session_id AND a.state = 'pending' AND a.place < s.place
+        SELECT FROM runplane.submissions a WHERE ${unfinishedOf('a', sql`s.tenant_id`, sql`s.session_id`)} AND a.place < s.place
         LIMIT ${bound(AHEAD_MAX)}) ahead) AS "ahead",
       h.operation_id AS "headOperationId", h.kind AS "headKind", h.state::text AS "headState", h.owner AS "holder", h.epoch AS "epoch",
       runplane.ms_until(h.expires_at, c.now) AS "claimInMs", runplane.ms_until(h.ready_at, c.now) AS "readyInMs", h.attempts AS "headTries",
       h.last_error AS "headError", z.active_run_id AS "activeRunId",
-      EXISTS (SELECT FROM runplane.submission_heads o
-        WHERE o.tenant_id = s.tenant_id AND o.kind = h.kind AND o.ready_at > c.now AND o.state = 'claimed') AS "isKindServed"
+      coalesce((SELECT bool_or(o.state = 'claimed') OR count(*) >= ${bound(SUBMISSION_LOOK_HEADS_MAX)} FROM (${headsAhead}) o), false)
+        OR EXISTS (SELECT FROM (${lastTries}) o WHERE o.tenant_id = s.tenant_id AND o.kind = h.kind AND o.state = 'claimed') AS "isKindServed"
     FROM c, runplane.submissions s
     JOIN runplane.session_heads l ON l.tenant_id = s.tenant_id AND l.session_id = s.session_id AND l.deleted_at IS NULL
     JOIN runplane.sessions z ON z.tenant_id = s.tenant_id AND z.session_id = s.session_id

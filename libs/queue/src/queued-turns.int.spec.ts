@@ -1,9 +1,24 @@
+import {
+  BacklogFull,
+  CapacityReached,
+  ClaimLost,
+  DatabaseUnavailable,
+  LockTimeout,
+  OutcomeUnknown,
+  PoolTimeout,
+  SessionBoundary,
+  SessionLeased,
+  SessionNotFound,
+  ShuttingDown,
+  TransactionConflict,
+} from '@runplane/contracts';
 import { inTransaction, sql } from '@runplane/database';
 import { openClient, useDatabase, waitUntilBlocked } from '@runplane/database/testing';
 import { claimRun, createRuns, getCommand, listRuns } from '@runplane/runs';
 import { aClaimedTurn, aRunner, aTurn, endLease, makeTenants, newRun, newTurn, TENANT } from '@runplane/runs/testing';
 import { acceptSubmission, createSessions, getSession, getSubmission, readSessionEvents } from '@runplane/sessions';
-import { claimSubmissions, settleSubmissions, startQueuedTurnsOnce } from './index';
+import { claimSubmissions, releaseSubmission, settleSubmissions, startQueuedTurnsOnce } from './index';
+import { decideStartFailure, type StartFailure } from './start-decisions';
 
 // Turns that wait in the queue of their session, and what starts them.
 
@@ -11,7 +26,7 @@ const t = useDatabase();
 const tenantId = TENANT;
 const runs = () => createRuns(t.db);
 const start = (owner = 'starter') => startQueuedTurnsOnce(t.db, { owner });
-const nothing = { started: 0, heldBack: 0, refused: 0, failed: 0 };
+const nothing = { started: 0, heldBack: 0, refused: 0, failed: 0, putOff: 0 };
 let names = 0;
 const newSession = () => `s${(names += 1)}`;
 async function aFreeSession(): Promise<string> {
@@ -151,6 +166,47 @@ describe('a queued turn', () => {
     expect(await start()).toEqual({ ...nothing, started: 1 });
   });
 
+  test('whose start the database cuts off comes again without the try: it was not looked at', async () => {
+    const sessionId = await aFreeSession();
+    await accept(sessionId, 'cut off');
+    const holder = await openClient(t.url);
+    await holder.query('BEGIN');
+    await holder.query('SELECT FROM runplane.sessions WHERE session_id = $1 FOR UPDATE', [sessionId]);
+    const errors: unknown[] = [];
+    const starting = startQueuedTurnsOnce(t.db, { owner: 'starter', onError: (error) => errors.push(error) });
+    await waitUntilBlocked(t.db, 1);
+    await holder.query(
+      `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pg_backend_pid() = ANY (pg_blocking_pids(pid))`,
+    );
+    expect(await starting).toEqual({ ...nothing, putOff: 1 });
+    await holder.query('ROLLBACK');
+    await holder.end();
+
+    expect(errors).toEqual([expect.objectContaining({ retryable: true })]);
+    expect(await submission(sessionId, 'cut off')).toMatchObject({ state: 'pending', attempts: 0, claim: null, lastError: null });
+    expect(await start()).toEqual(nothing); // for a while
+    await passRecheck();
+    expect(await start()).toEqual({ ...nothing, started: 1 });
+  });
+
+  test.each<[what: string, error: Error, StartFailure]>([
+    ['a defect', new TypeError('of undefined'), 'failed'],
+    ['a refusal that may pass', new SessionLeased('', { sessionId: 's', owner: 'o', leaseRemainingMs: 1 }), 'failed'],
+    ['a full place', new CapacityReached('', { key: 'k' } as never), 'failed'],
+    ['a refusal for good', new SessionBoundary('', { sessionId: 's' } as never), 'refused'],
+    ['a claim that is over', new ClaimLost('', { operationId: 'o' } as never), 'gone'],
+    ['a session that is gone', new SessionNotFound('', { sessionId: 's' }), 'gone'],
+    ['a pool without room', new PoolTimeout(), 'put-off'],
+    ['a database that is away', new DatabaseUnavailable(), 'put-off'],
+    ['a commit without an answer', new OutcomeUnknown(), 'put-off'],
+    ['a lock that somebody holds for long', new LockTimeout(), 'put-off'],
+    ['a conflict of transactions', new TransactionConflict('', { attempts: 3 }), 'put-off'],
+    ['a backlog of this process', new BacklogFull('', { callsMax: 1, bytesMax: 1 }), 'put-off'],
+    ['a process that stops', new ShuttingDown(), 'put-off'],
+  ])('that fails by %s: a try counts only where somebody has looked at the turn', (_, error, end) => {
+    expect(decideStartFailure(error)).toBe(end);
+  });
+
   test('that goes wrong is called by ends of other turns no sooner than its tries allow', async () => {
     const sessionId = newSession();
     await aTurn(t.db, sessionId);
@@ -202,6 +258,35 @@ describe('a queued turn', () => {
     const { run } = await runs().admitTurn({ tenantId, sessionId, idempotencyKey: 'both', turn: newTurn('both') });
     expect(await start()).toEqual({ ...nothing, started: 1 });
     expect(await submission(sessionId, 'both')).toMatchObject({ state: 'completed', runId: run.id });
+  });
+
+  test('goes to a claimer of all kinds like anything else, unless it is held back: who gets it starts it by its key, or gives it back to the loop', async () => {
+    const claimAll = () => claimSubmissions(t.db, { tenantId, owner: 'of all kinds', limit: 100 });
+    // What other tests have left waits longer than this one takes.
+    await t.db.pool.query(`UPDATE runplane.submission_heads SET ready_at = runplane.app_now() + interval '1 hour' WHERE state = 'waiting'`);
+    const busy = newSession();
+    await aClaimedTurn(t.db, busy);
+    await enqueue(busy, 'held back');
+    const free = await aFreeSession();
+    await accept(free, 'turn', newTurn('turn'));
+
+    for (const end of ['released', 'completed'] as const) {
+      const claimed = await claimAll();
+      expect(claimed.map(({ kind, operationId }) => [kind, operationId])).toEqual([['turn', 'turn']]);
+      expect(await start()).toEqual(nothing);
+      if (end === 'completed') {
+        const admitted = await runs().admitTurn({ tenantId, sessionId: free, idempotencyKey: 'turn', turn: newTurn('turn') });
+        expect(admitted).toMatchObject({ disposition: 'created' });
+      }
+      const settlements = claimed.map(({ sessionId, operationId, epoch }) => ({ sessionId, operationId, epoch, outcome: end }));
+      expect(await settleSubmissions(t.db, { tenantId, settlements })).toMatchObject([{ verdict: 'ok' }]);
+    }
+    expect(await start()).toEqual(nothing);
+    expect(await finishOpen(free)).toBe('turn');
+    await accept(free, 'next');
+    const [claimed] = await claimAll();
+    await releaseSubmission(t.db, { tenantId, sessionId: free, operationId: 'next', epoch: claimed?.epoch ?? 0 });
+    expect(await start()).toEqual({ ...nothing, started: 1 });
   });
 
   test('that is held back while the open turn ends is called behind it', async () => {

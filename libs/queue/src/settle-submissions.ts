@@ -10,7 +10,7 @@ import {
   type SubmissionVerdict,
 } from '@runplane/contracts';
 import { announce, executorOf, isTx, type At, type Db } from '@runplane/database';
-import { getSubmission, markSubmissionEnded, submissionStreams, type SubmissionKey } from '@runplane/sessions';
+import { getSubmission, markSubmissionEnded, markSubmissionsEnded, submissionStreams, type SubmissionKey } from '@runplane/sessions';
 import { eachBounded } from './each-bounded';
 import { releaseHeads, type GivenRelease, type HoldRow, type NamedClaim } from './submission-hold.sql';
 import { inOrder, lostOrNone, requireOk, takingHeads, verdictOf } from './submission-verdicts';
@@ -22,7 +22,8 @@ import { inOrder, lostOrNone, requireOk, takingHeads, verdictOf } from './submis
  *           error the try does not count, with one it does: back-off 1 s doubling to 5 min, and the tenth fails the submission.
  * Returns   a verdict for each, in the order of the call: `ok`; `replayed`, it was done before; `claim_lost`; `closed`, it has ended in another way;
  *           `not_found`. Verdicts are apart: what is lost of one does not take back another.
- * Locks     those given back: submission heads by session, one statement; each of the others: session head → submission head, by itself.
+ * Locks     those given back: submission heads by session, one statement; the others: session heads → submission heads, one statement that passes over what
+ *           somebody holds, and for what that one has not ended: session head → submission head, each by itself.
  * Writes    submission_heads; of the others as endSubmission.   Emits: submission/completed, submission/failed.
  * Errors    InvalidRequest; of the database, after which some may have been settled: repeat the call.
  * Repeat    safe.   Keeps: OWN-1, OWN-2, FIFO-1.   Source: the original's release, which checked neither owner nor attempt.
@@ -36,7 +37,7 @@ export async function settleSubmissions(
   const ended = settlements.flatMap(({ outcome, ...claim }) => (outcome === 'released' ? [] : [{ ...claim, outcome }]));
   const verdicts = [
     ...(released.length === 0 ? [] : await releaseSubmissions(db, tenantId, released)),
-    ...(await eachBounded(ended, ENDS_AT_A_TIME, (end) => endClaimed(db, tenantId, end))),
+    ...(await endSubmissions(db, tenantId, ended)),
   ];
   const bySession = new Map(verdicts.map((verdict) => [verdict.sessionId, verdict]));
   return settlements.flatMap(({ sessionId }) => bySession.get(sessionId) ?? []);
@@ -46,16 +47,34 @@ export async function settleSubmissions(
 const ENDS_AT_A_TIME = 4;
 
 type Given = NamedClaim & { readonly error?: string | null | undefined };
+type GivenEnd = Given & { readonly outcome: 'completed' | 'failed' };
 
-async function endClaimed(
-  db: Db,
-  tenantId: string,
-  { outcome, error, epoch, ...named }: Given & { readonly outcome: 'completed' | 'failed' },
-): Promise<SubmissionVerdict> {
-  const answer = { sessionId: named.sessionId, operationId: named.operationId, currentEpoch: null, claimRemainingMs: null };
+/** All together, and then those by themselves of which there is more to be told. */
+async function endSubmissions(db: Db, tenantId: string, given: readonly GivenEnd[]): Promise<SubmissionVerdict[]> {
+  const ends = given.map(({ outcome, error, epoch, ...named }) => ({ ...named, end: { state: outcome, error, claimEpoch: epoch } }));
+  const ended = ends.length > 1 ? await markSubmissionsEnded(db, { tenantId, ends }) : new Set<number>();
+  const left = given.filter((_, place) => !ended.has(place));
+  return [
+    ...[...ended].flatMap((place) => given[place] ?? []).map((end) => endVerdict(end, 'ok')),
+    ...(await eachBounded(left, ENDS_AT_A_TIME, (end) => endClaimed(db, tenantId, end))),
+  ];
+}
+
+const endVerdict = ({ sessionId, operationId, outcome }: GivenEnd, verdict: 'ok' | 'replayed'): SubmissionVerdict => ({
+  sessionId,
+  operationId,
+  verdict,
+  state: outcome,
+  currentEpoch: null,
+  claimRemainingMs: null,
+});
+
+async function endClaimed(db: Db, tenantId: string, given: GivenEnd): Promise<SubmissionVerdict> {
+  const { outcome, error, epoch, ...named } = given;
+  const answer = endVerdict(given, 'ok');
   try {
     const { changed } = await markSubmissionEnded(db, { tenantId, ...named, end: { state: outcome, error, claimEpoch: epoch } });
-    return { ...answer, verdict: changed ? 'ok' : 'replayed', state: outcome };
+    return endVerdict(given, changed ? 'ok' : 'replayed');
   } catch (refusal) {
     if (!isDomainError(refusal)) throw refusal;
     switch (refusal.code) {
@@ -86,7 +105,7 @@ async function releaseSubmissions(
     delayMs: delayMs ?? null,
   }));
   if (isTx(at)) takingHeads(at, tenantId, given);
-  const found = await releaseHeads(executorOf(at), { tenantId, releases: given });
+  const found = await releaseHeads(executorOf(at), { tenantId, releases: given, wait: true });
   if (found.some(({ isHeld }) => isHeld)) for (const stream of submissionStreams(tenantId)) announce(at, stream);
   return inOrder(given, found).map(([claim, row]) =>
     verdictOf(claim, row, row.isHeld ? 'ok' : wasReleased(claim, row) ? 'replayed' : lostOrNone(row)),

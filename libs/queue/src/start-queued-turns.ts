@@ -6,16 +6,20 @@ import {
   QueuedTurnPayload,
   redactError,
   SessionBusy,
+  ShuttingDown,
   StorageEvicting,
   type ClaimedSubmission,
   type QueuedTurnPayload as QueuedTurnInput,
 } from '@runplane/contracts';
-import { inTransaction, type Db, type Tx } from '@runplane/database';
+import { backOffMs, inTransaction, type Db, type Tx } from '@runplane/database';
 import { admitTurn } from '@runplane/runs';
 import { holdBackQueuedTurn, markSubmissionEnded } from '@runplane/sessions';
 import { claimSubmissions } from './claim-submissions';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { eachBounded } from './each-bounded';
 import { releaseSubmission, settleSubmissions } from './settle-submissions';
+import { decideStartFailure, type StartFailure } from './start-decisions';
+import { releaseHeads } from './submission-hold.sql';
 
 /** Of one pass: what can be admitted well within a claim. */
 const TURNS_MAX = 10;
@@ -29,8 +33,10 @@ export interface StartedTurns {
   readonly heldBack: number;
   /** They can never be admitted, and have failed with the reason. */
   readonly refused: number;
-  /** Something went wrong on the way; the try counts, and comes again after a back-off. */
+  /** Something went wrong with them; the try counts, and comes again after a back-off. */
   readonly failed: number;
+  /** The database, or this process, could not: they come again, and the try does not count. */
+  readonly putOff: number;
 }
 
 /**
@@ -51,34 +57,67 @@ export async function startQueuedTurnsOnce(
   const claimed = await claimSubmissions(db, { kind: QUEUED_TURN_KIND, owner, limit, leaseMs: LEASE_MS });
   const ends = await eachBounded(claimed, AT_A_TIME, (submission) => startOrSettle(db, submission, onError));
   const count = (end: StartEnd): number => ends.filter((each) => each === end).length;
-  return { started: count('started'), heldBack: count('held-back'), refused: count('refused'), failed: count('failed') };
+  return {
+    started: count('started'),
+    heldBack: count('held-back'),
+    refused: count('refused'),
+    failed: count('failed'),
+    putOff: count('put-off'),
+  };
 }
 
-/** `gone`: the claim was over, or the session; nothing was written. */
-type StartEnd = 'started' | 'held-back' | 'refused' | 'failed' | 'gone';
+type StartEnd = 'started' | 'held-back' | StartFailure;
 
 async function startOrSettle(db: Db, claimed: ClaimedSubmission, onError: ((error: unknown) => void) | undefined): Promise<StartEnd> {
   try {
     return await inTransaction(db, (tx) => startQueuedTurn(tx, claimed));
   } catch (error) {
-    if (isDomainError(error) && GONE.has(error.code)) return 'gone';
-    const { tenantId, sessionId, operationId, epoch } = claimed;
-    const isForGood = isDomainError(error) && !error.retryable;
-    const outcome = isForGood ? 'failed' : 'released';
-    const reason = isForGood ? `${error.code}: ${error.message}` : redactError(error);
-    if (!isForGood) onError?.(error);
-    await settleSubmissions(db, { tenantId, settlements: [{ sessionId, operationId, epoch, outcome, error: reason }] });
-    return isForGood ? 'refused' : 'failed';
+    const end = decideStartFailure(error);
+    if (end === 'failed' || end === 'put-off') onError?.(error);
+    await settleUnstarted(db, claimed, end, error);
+    return end;
   }
 }
 
-const GONE: ReadonlySet<string> = new Set([
-  'claim_lost',
-  'submission_closed',
-  'submission_not_found',
-  'session_deleted',
-  'session_not_found',
-]);
+async function settleUnstarted(db: Db, claimed: ClaimedSubmission, end: StartFailure, error: unknown): Promise<void> {
+  const { tenantId, sessionId, operationId, epoch } = claimed;
+  const settlement = { sessionId, operationId, epoch };
+  switch (end) {
+    case 'gone':
+      return;
+    case 'put-off':
+      return putOff(db, claimed);
+    case 'refused':
+    case 'failed': {
+      const reason = isDomainError(error) ? `${error.code}: ${redactError(error)}` : redactError(error);
+      const outcome = end === 'refused' ? 'failed' : 'released';
+      await settleSubmissions(db, { tenantId, settlements: [{ ...settlement, outcome, error: reason }] });
+    }
+  }
+}
+
+/** One that was put off comes again so soon: it has no back-off that doubles, since nothing is counted. */
+const PUT_OFF_MS = 5_000;
+/** How soon it is tried again to give one back. */
+const GIVE_BACK_AGAIN = { baseMs: 50, maxMs: 1_000 };
+
+/**
+ * Gives a turn back without the try, on the connection of the renewals, which no other call of this process can take; again and again while the
+ * database is away, as long as the claim lasts. A process that does not come to say so has its try counted, as one that has died.
+ */
+async function putOff(db: Db, { tenantId, sessionId, operationId, epoch }: ClaimedSubmission): Promise<void> {
+  const deadline = performance.now() + LEASE_MS;
+  const releases = [{ sessionId, operationId, epoch, error: null, delayMs: PUT_OFF_MS }];
+  for (let look = 1; performance.now() < deadline; look += 1) {
+    try {
+      const [row] = await releaseHeads(db.lane, { tenantId, releases, wait: false });
+      if (row?.isBusy !== true) return;
+    } catch (error) {
+      if (decideStartFailure(error) !== 'put-off' || error instanceof ShuttingDown) throw error;
+    }
+    await sleep(backOffMs(look, GIVE_BACK_AGAIN));
+  }
+}
 
 async function startQueuedTurn(tx: Tx, { tenantId, sessionId, operationId, epoch, payload }: ClaimedSubmission): Promise<StartEnd> {
   const key = { tenantId, sessionId };

@@ -98,18 +98,18 @@ const backOffs = (): number[] =>
 
 /**
  * Gives claims back. The epoch grows: the old holder is fenced before the next claim. With an error the try counts; one that was the last is due at
- * once, for whoever ends it. Without, it does not count, and the error of an earlier try stays.
+ * once, for whoever ends it. Without, it does not count, and the error of an earlier try stays. `wait: false`: as for renewHeads.
  */
 export function releaseHeads(
   on: SqlExecutor,
-  { tenantId, releases }: { tenantId: string; releases: readonly GivenRelease[] },
+  { tenantId, releases, wait }: { tenantId: string; releases: readonly GivenRelease[]; wait: boolean },
 ): Promise<HoldRow[]> {
   const hold = holdSql({
     tenantId,
     claims: releases,
     more: sql`, ${releases.map(({ error }) => error)}::text[], ${releases.map(({ delayMs }) => delayMs)}::int[]`,
     names: sql`, error, delay_ms`,
-    wait: true,
+    wait,
   });
   return rows(
     on,
@@ -123,6 +123,6 @@ export function releaseHeads(
         END
       FROM held h WHERE t.tenant_id = h.tenant_id AND t.session_id = h.session_id
       RETURNING t.session_id, t.epoch, NULL::int AS remaining
-    )${answerSql({ tenantId, wait: true }, sql`released`)}`,
+    )${answerSql({ tenantId, wait }, sql`released`)}`,
   );
 }

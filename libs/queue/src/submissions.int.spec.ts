@@ -1,5 +1,5 @@
 import { SUBMISSION_ATTEMPTS_MAX, SUBMISSION_BACKOFF_MS_MAX } from '@runplane/contracts';
-import { inTransaction, sql } from '@runplane/database';
+import { inTransaction, sql, type Sql } from '@runplane/database';
 import { openClient, useDatabase } from '@runplane/database/testing';
 import { createRuns, eraseDeletedOnce } from '@runplane/runs';
 import { makeTenants, TENANT } from '@runplane/runs/testing';
@@ -9,6 +9,7 @@ import {
   endSubmission,
   forkSession,
   getSubmission,
+  markSubmissionsEnded,
   readSessionEvents,
   rebuildSession,
 } from '@runplane/sessions';
@@ -252,6 +253,79 @@ describe('a holder', () => {
     for (const bad of [{ outcome: 'completed', error: 'x' }, { outcome: 'failed', delayMs: 1 }, { outcome: 'lost' }])
       await expect(settleSubmissions(t.db, { tenantId, settlements: [{ ...named(a), ...bad } as never] })).rejects.toEqual(
         coded('invalid_request'),
+      );
+  });
+
+  test('ends many of sessions with one statement, which writes what the end of one writes, and passes over what it must not end', async () => {
+    const made = async (over: Parameters<typeof aSubmission>[1], behind: boolean) => {
+      const claimed = await aClaimedSubmission(t.db, { operationId: 'first', ...over });
+      if (behind) await aSubmission(t.db, { sessionId: claimed.sessionId, operationId: 'behind', kind: 'turn' });
+      return claimed;
+    };
+    const ENDS = [
+      [{}, false, { state: 'completed' }],
+      [{}, true, { state: 'completed' }],
+      [{ kind: 'turn' }, true, { state: 'failed', error: 'broken\nin two lines' }],
+      [{ kind: 'turn' }, false, { state: 'failed' }],
+    ] as const;
+    const endOf = ({ sessionId, operationId, epoch }: Awaited<ReturnType<typeof made>>, i: number) => ({
+      sessionId,
+      operationId,
+      end: { state: 'completed' as 'completed' | 'failed', ...ENDS[i]?.[2], claimEpoch: epoch },
+    });
+    const together: Awaited<ReturnType<typeof made>>[] = [];
+    const alone: Awaited<ReturnType<typeof made>>[] = [];
+    for (const [over, behind] of ENDS) for (const side of [together, alone]) side.push(await made(over, behind));
+    const [over, held, other] = [await made({}, false), await made({}, false), await made({}, false)];
+    await passSubmissionTime(t.db, over);
+    const holder = await openClient(t.url);
+    await holder.query('BEGIN');
+    await holder.query('SELECT FROM runplane.session_heads WHERE session_id = $1 FOR NO KEY UPDATE', [held.sessionId]);
+
+    const ends = [...together, over, held, { ...other, epoch: 7 }, { ...other, sessionId: 'none' }].map(endOf);
+    const view = { name: 'ends', version: 1, initial: () => ({}), touches: () => true, apply: (state: object) => state };
+    const withView = { ...t.db, options: { ...t.db.options, projections: [view] } } as unknown as typeof t.db;
+    expect(await markSubmissionsEnded(withView, { tenantId, ends })).toEqual(new Set());
+    expect(await markSubmissionsEnded(t.db, { tenantId, ends })).toEqual(new Set(ENDS.keys()));
+    await holder.query('ROLLBACK');
+    await holder.end();
+    expect(await markSubmissionsEnded(t.db, { tenantId, ends })).toEqual(new Set([5]));
+    const beforeWrite = async (text: string) =>
+      text.includes('head_moved AS') ? aSubmission(t.db, { sessionId: other.sessionId }) : undefined;
+    const query = async (statement: Sql) => (await beforeWrite(statement.text), t.db.sql.query(statement));
+    expect(await markSubmissionsEnded({ ...t.db, sql: { query } }, { tenantId, ends: [endOf(other, 0)] })).toEqual(new Set());
+    for (const [i, claimed] of alone.entries()) await endSubmission(t.db, { tenantId, ...endOf(claimed, i) });
+
+    const DIFFER = [
+      'session_id',
+      'partition_key',
+      'shard',
+      'stream_id',
+      'tx',
+      'position',
+      'last_tx',
+      'event_tx',
+      'event_position',
+      'event_id',
+      'submission_id',
+    ];
+    const TIMES = ['created_at', 'updated_at', 'time', 'ended_at', 'ready_at', 'incarnation', 'header', 'kind', 'content_hash'];
+    const rowsOf = (side: readonly { sessionId: string }[]) =>
+      Promise.all(
+        ['submissions', 'submission_heads', 'session_heads', 'session_events', 'outbox_events'].flatMap((table) =>
+          side.map(async ({ sessionId }) => {
+            const { rows } = await t.db.pool.query<{ row: string }>(
+              `SELECT (to_jsonb(r) - $2::text[] - $3::text[])::text AS row FROM runplane.${table} r WHERE session_id = $1 ORDER BY 1`,
+              [sessionId, DIFFER, TIMES],
+            );
+            return rows.map(({ row }) => row.replaceAll(/kind-[-0-9a-f]+|sub_[-0-9a-f]+/g, ''));
+          }),
+        ),
+      );
+    expect(await rowsOf(together)).toEqual(await rowsOf(alone));
+    for (const { sessionId } of [...together, ...alone])
+      expect(await eventsOf(sessionId)).toHaveLength(
+        (await t.db.pool.query('SELECT FROM runplane.outbox_events WHERE session_id = $1', [sessionId])).rowCount ?? 0,
       );
   });
 

@@ -3,6 +3,7 @@ import { feedTx } from '@runplane/outbox';
 import { z } from 'zod';
 import { shadowOf, VIEW_TABLES } from './rebuild/shadow-views.sql';
 import { changeSession, type SessionKey } from './session.sql';
+import { unfinishedOf } from './submission-rows.sql';
 
 const ofSession = ({ tenantId, sessionId }: SessionKey) => sql`tenant_id = ${tenantId}::text AND session_id = ${sessionId}::text`;
 const done = z.object({ done: column.int });
@@ -15,7 +16,8 @@ export function listOpenInSession(on: SqlExecutor, key: SessionKey): Promise<z.i
     on,
     OpenRow,
     sql`SELECT kind AS "kind", id AS "id", revision AS "revision" FROM (
-          SELECT 'submission' AS kind, operation_id AS id, 0 AS revision, 1 AS part, place AS n FROM runplane.submissions WHERE ${ofSession(key)} AND state = 'pending'
+          SELECT 'submission' AS kind, operation_id AS id, 0 AS revision, 1 AS part, place AS n FROM runplane.submissions s
+          WHERE ${unfinishedOf('s', sql`${key.tenantId}::text`, sql`${key.sessionId}::text`)}
           UNION ALL
           SELECT 'approval', approval_id, revision, 2, requested_sequence FROM runplane.approvals WHERE ${ofSession(key)} AND state = 'pending'
           UNION ALL

@@ -15,7 +15,7 @@ import { assertOpen } from './judge-append';
 import { projectionsOf } from './projections';
 import { submissionClosed, submissionNotFound } from './projections/submission';
 import { requireLockedHead } from './require-head';
-import { storableSessionEvents } from './session-event-input';
+import { storableSessionEvents, type StorableSessionEvent } from './session-event-input';
 import type { SessionKey } from './session.sql';
 import { decideEnd } from './submission-decisions';
 import { findSubmission, lockQueueHead } from './submission-rows.sql';
@@ -48,35 +48,43 @@ export async function endSubmission(at: At, input: EndSubmissionInput): Promise<
 }
 
 /** The same without the submission in the answer. Called alone it reads and writes with one statement each, and locks first only where that fails. */
-export async function markSubmissionEnded(
-  at: At,
-  { tenantId, sessionId, operationId, end, runId }: EndSubmissionInput,
-): Promise<{ changed: boolean }> {
+export async function markSubmissionEnded(at: At, input: EndSubmissionInput): Promise<{ changed: boolean }> {
+  const wanted = wantedEnd(input);
+  if (isTx(at)) return endLocked(at, wanted);
+  if (await endBySight(at, wanted)) return { changed: true };
+  return inTransaction(at, (tx) => endLocked(tx, wanted));
+}
+
+/** An end that has passed the door. */
+export interface WantedEnd extends SessionKey {
+  readonly operationId: string;
+  readonly state: 'completed' | 'failed';
+  readonly claimEpoch: number | undefined;
+  /** Of its event. */
+  readonly data: JsonObject;
+}
+
+export function wantedEnd({ tenantId, sessionId, operationId, end, runId }: EndSubmissionInput): WantedEnd {
   const { state, error, claimEpoch } = parseInput(EndSubmission, end);
   const data: JsonObject = {
     operation_id: operationId,
     ...(state === 'failed' && error != null ? { error: freeText(error, SUBMISSION_ERROR_CODE_POINTS_MAX) } : {}),
     ...(state === 'completed' && runId !== undefined ? { run_id: runId } : {}),
   };
-  const wanted: WantedEnd = { tenantId, sessionId, operationId, state, claimEpoch, data };
-  if (isTx(at)) return endLocked(at, wanted);
-  if (await endBySight(at, wanted)) return { changed: true };
-  return inTransaction(at, (tx) => endLocked(tx, wanted));
+  return { tenantId, sessionId, operationId, state, claimEpoch, data };
 }
 
-interface WantedEnd extends SessionKey {
-  readonly operationId: string;
-  readonly state: 'completed' | 'failed';
-  readonly claimEpoch: number | undefined;
-  readonly data: JsonObject;
-}
+/** The event that tells of it. */
+export const endEvent = ({ state, data }: WantedEnd): StorableSessionEvent[] =>
+  storableSessionEvents([{ type: `submission/${state}`, data }]);
 
 /** Writes what was read, if it still stands so and the claim is in force. False: it does not, or there is something to be told. */
-async function endBySight(db: Db, { operationId, state, claimEpoch, data, ...key }: WantedEnd): Promise<boolean> {
+async function endBySight(db: Db, end: WantedEnd): Promise<boolean> {
+  const { tenantId, sessionId, operationId, claimEpoch } = end;
   const wanted: WantedAppend = {
-    tenantId: key.tenantId,
-    sessionId: key.sessionId,
-    events: storableSessionEvents([{ type: `submission/${state}`, data }]),
+    tenantId,
+    sessionId,
+    events: endEvent(end),
     epoch: null,
     sequence: undefined,
     appendId: undefined,

@@ -14,6 +14,7 @@ export { importSession } from './copy/import-session';
 export { createSession, getSessionLog } from './create-session';
 export { listErasable, type ErasurePlace } from './deletion.sql';
 export { endSubmission, markSubmissionEnded, type EndSubmissionInput } from './end-submission';
+export { markSubmissionsEnded, type ClaimedEnd } from './end-submissions';
 export { eraseSessionRows, scrubSession } from './erase-session';
 export { importSubmissions } from './import-submissions';
 export { expireRequestsOnce } from './expire-requests-once';
@@ -47,6 +48,7 @@ export { rebuildSession, type RebuildOptions, type RebuildSteps, type RebuiltSes
 export { rebuildStaleOnce, type RebuildReport, type StalePlaces } from './rebuild/rebuild-stale-once';
 export { countStaleViews, getRebuildStatus, getSessionRebuild, requestSessionRebuild } from './rebuild/request-session-rebuild';
 export { ALL_SUBMISSIONS, submissionStreams, TURN_QUEUED } from './projections/submission';
+export { unfinishedOf } from './submission-rows.sql';
 export { NO_SHADOW } from './rebuild/shadow-views.sql';
 export { renameSession } from './rename-session';
 export {

@@ -3,6 +3,7 @@ import { column, maybeRow, sql, takingLock, type SqlExecutor, type Tx } from '@r
 import { z } from 'zod';
 import { submissionStreams, TURN_QUEUED } from './projections/submission';
 import type { SessionKey } from './session.sql';
+import { unfinishedOf } from './submission-rows.sql';
 
 // Turns in the queue of a session. One at its head is held back while the session has an open turn, and called when that ends: both under the
 // session's lock, so that none is held back behind an end that has called already. What other writers of the row miss, the recheck finds.
@@ -65,8 +66,8 @@ export async function countAhead(on: SqlExecutor, { tenantId, sessionId }: Sessi
   const row = await maybeRow(
     on,
     z.object({ ahead: column.int }),
-    sql`SELECT count(*)::int AS "ahead" FROM runplane.submissions
-        WHERE tenant_id = ${tenantId}::text AND session_id = ${sessionId}::text AND state = 'pending' AND place < ${String(place)}::bigint`,
+    sql`SELECT count(*)::int AS "ahead" FROM runplane.submissions s
+        WHERE ${unfinishedOf('s', sql`${tenantId}::text`, sql`${sessionId}::text`)} AND s.place < ${String(place)}::bigint`,
   );
   return row?.ahead ?? 0;
 }

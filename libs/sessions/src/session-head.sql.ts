@@ -96,6 +96,11 @@ function foundHead(row: SqlRow, { tenantId, sessionId }: SessionKey, loads: numb
   };
 }
 
+export const HeadWithLoad = HeadRow.extend({ load: column.json.nullable() });
+/** The same as part of a statement over several sessions: one row, without its key. `load` is an expression that gives json. */
+export const headWithLoad = (tenantId: Sql, sessionId: Sql, load: Sql): Sql =>
+  sql`SELECT ${COLUMNS}, (${load})::text AS "load" FROM runplane.session_heads WHERE tenant_id = ${tenantId} AND session_id = ${sessionId}`;
+
 /** Locks a session's head: nobody appends, and nobody takes the lease, until the transaction ends. Undefined when there is no such session. */
 export async function lockHead(tx: Tx, key: SessionKey): Promise<HeadRow | undefined> {
   takingLock(tx, 'sessionHead', `${key.tenantId}/${key.sessionId}`);

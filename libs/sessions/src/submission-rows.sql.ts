@@ -6,6 +6,15 @@ import type { SessionKey } from './session.sql';
 
 // Submissions as they are read, with what stands on the head row of their session while they are the oldest.
 
+/**
+ * Unfinished submissions of one session, in the words of their own index (COLLATE "C") and of no other: planned for any session each of them would look
+ * as good, and read all that a session ever had.
+ *
+ * Input     s: the alias of runplane.submissions; the others: what its columns are compared with.
+ */
+export const unfinishedOf = (s: string, tenantId: Sql, sessionId: Sql): Sql =>
+  sql`${rawSql(s)}.tenant_id COLLATE "C" = ${tenantId} AND ${rawSql(s)}.session_id COLLATE "C" = ${sessionId} AND ${rawSql(s)}.state = 'pending'`;
+
 const SubmissionRow = z.object({
   tenantId: column.text,
   sessionId: column.text,
@@ -87,7 +96,7 @@ export function listUnfinishedOfSession(
   { after, limit }: { after: SubmissionPlace | undefined; limit: number },
 ): Promise<SubmissionPage> {
   const conditions = [
-    sql`s.tenant_id = ${tenantId}::text AND s.session_id = ${sessionId}::text`,
+    unfinishedOf('s', sql`${tenantId}::text`, sql`${sessionId}::text`),
     ...(after === undefined ? [] : [sql`s.place > ${String(after.place)}::bigint`]),
   ];
   return listPage(on, conditions, { order: (of) => rawSql(`${of}.place`), limit });
@@ -178,7 +187,8 @@ export async function insertImportedSubmissions(
 ): Promise<void> {
   await tx.query(sql`
     WITH first AS MATERIALIZED (
-      SELECT least(coalesce(min(place), 0), 0) AS place FROM runplane.submissions WHERE tenant_id = ${tenantId}::text AND session_id = ${sessionId}::text
+      SELECT least(coalesce(min(place), 0), 0) AS place FROM runplane.submissions
+      WHERE tenant_id COLLATE "POSIX" = ${tenantId}::text AND session_id COLLATE "POSIX" = ${sessionId}::text -- as the index of the places has it
     ), made AS (
       INSERT INTO runplane.submissions (tenant_id, session_id, operation_id, submission_id, kind, state, payload, source, content_hash, hash_version,
         expected_revision, accepted_sequence, place, attempts, last_error, from_event, created_at, ended_at)
@@ -216,7 +226,9 @@ export async function listTakenSubmissions(
     on,
     SubmissionRow.pick({ operationId: true, submissionId: true, contentHash: true }),
     sql`SELECT operation_id AS "operationId", submission_id AS "submissionId", content_hash AS "contentHash" FROM runplane.submissions
-        WHERE tenant_id = ${tenantId}::text AND session_id = ${sessionId}::text
-          AND (operation_id = ANY (${submissions.map((s) => s.operationId)}::text[]) OR submission_id = ANY (${submissions.map((s) => s.submissionId)}::text[]))`,
+        WHERE tenant_id = ${tenantId}::text AND session_id = ${sessionId}::text AND operation_id = ANY (${submissions.map((s) => s.operationId)}::text[])
+        UNION
+        SELECT operation_id, submission_id, content_hash FROM runplane.submissions
+        WHERE submission_id = ANY (${submissions.map((s) => s.submissionId)}::text[]) AND tenant_id COLLATE "C" = ${tenantId}::text AND session_id COLLATE "C" = ${sessionId}::text`,
   );
 }

@@ -348,17 +348,20 @@ CREATE INDEX "session_heads_deleted" ON "runplane"."session_heads"("deleted_at",
 -- CreateIndex
 CREATE UNIQUE INDEX "session_events_append" ON "runplane"."session_events"("tenant_id", "session_id", "append_id") WHERE (append_id IS NOT NULL);
 
+-- By hand: the collations of the next four. Planned for any session, each index that begins with tenant and session looks as good as another one, and by
+-- the wrong one a statement reads all that a session ever had. So the primary key alone is in the words of everybody, and these in words of their own:
+-- COLLATE "C" for what is unfinished and for submission ids, "POSIX", which is the same order under another name, for places.
 -- CreateIndex
-CREATE INDEX "submissions_unfinished" ON "runplane"."submissions"("tenant_id", "session_id", "place") WHERE (state = 'pending'::runplane.submission_state);
+CREATE INDEX "submissions_unfinished" ON "runplane"."submissions"("tenant_id" COLLATE "C", "session_id" COLLATE "C", "place") WHERE (state = 'pending'::runplane.submission_state);
 
 -- CreateIndex
 CREATE INDEX "submissions_unfinished_by_time" ON "runplane"."submissions"("tenant_id", "created_at", "session_id", "operation_id") WHERE (state = 'pending'::runplane.submission_state);
 
 -- CreateIndex
-CREATE UNIQUE INDEX "submissions_tenant_id_session_id_submission_id_key" ON "runplane"."submissions"("tenant_id", "session_id", "submission_id");
+CREATE UNIQUE INDEX "submissions_submission_id" ON "runplane"."submissions"("submission_id", "tenant_id" COLLATE "C", "session_id" COLLATE "C");
 
 -- CreateIndex
-CREATE UNIQUE INDEX "submissions_place" ON "runplane"."submissions"("tenant_id", "session_id", "place");
+CREATE UNIQUE INDEX "submissions_place" ON "runplane"."submissions"("tenant_id" COLLATE "POSIX", "session_id" COLLATE "POSIX", "place");
 
 -- CreateIndex
 CREATE INDEX "submission_heads_of_tenant" ON "runplane"."submission_heads"("tenant_id", "ready_at", "session_id") WHERE (attempts < 10);

@@ -1,13 +1,14 @@
 import {
   claimSubmissions,
+  explainSubmission,
   failExhaustedSubmissionsOnce,
   renewSubmissions,
   settleSubmissions,
   type ClaimSubmissionsInput,
 } from '@runplane/queue';
-import { endSubmission } from '@runplane/sessions';
+import { endSubmission, listUnfinishedSubmissions } from '@runplane/sessions';
 import type { Hot } from '../../support/plans';
-import { tenantId } from './store';
+import { ROWS, tenantId } from './store';
 
 const logKey = { tenantId, sessionId: 'log' };
 
@@ -50,6 +51,24 @@ export const submissionStatements: Record<string, Hot> = {
   'end a submission of a session with a long queue': {
     call: (db) => endSubmission(db, { ...logKey, operationId: `o${(endedOfLong += 1)}`, end: { state: 'completed' } }),
     statement: /submission_moved AS/,
+    index: 'submissions_unfinished',
+    needsRows: true,
+  },
+  'list what is unfinished in a session with a long queue': {
+    call: (db) => listUnfinishedSubmissions(db, { ...logKey, limit: 50 }),
+    statement: /submissions s/,
+    index: 'submissions_unfinished',
+    pagesMax: 1_000, // the texts of 50, each by its key
+  },
+  'why a submission of a kind of which thousands are put off is where it is': {
+    call: (db) => explainSubmission(db, { tenantId, sessionId: 's10', operationId: 'o' }),
+    statement: /isKindServed/,
+    index: 'submission_heads_of_tenant_kind',
+    needsRows: true,
+  },
+  'why a submission behind a long queue is where it is': {
+    call: (db) => explainSubmission(db, { ...logKey, operationId: `o${ROWS}` }),
+    statement: /isKindServed/,
     index: 'submissions_unfinished',
     needsRows: true,
   },

@@ -42,10 +42,17 @@ export const queuedTurnGuards = [
   },
   {
     name: 'a queued turn that can never be admitted fails',
-    file: 'libs/queue/src/start-queued-turns.ts',
-    text: 'const isForGood = isDomainError(error) && !error.retryable;',
-    replacement: 'const isForGood = false;',
+    file: 'libs/queue/src/start-decisions.ts',
+    text: "return error.retryable ? 'failed' : 'refused';",
+    replacement: "return 'failed';",
     test: turns('that can never be admitted fails with the reason, and the next one goes on'),
+  },
+  {
+    name: 'a database that is away uses up no tries of a queued turn',
+    file: 'libs/queue/src/start-decisions.ts',
+    text: "if (INFRASTRUCTURE.has(error.code)) return 'put-off';",
+    replacement: '',
+    test: turns('whose start the database cuts off comes again without the try: it was not looked at'),
   },
   {
     name: 'what was claimed for a caller who has gone is given back',

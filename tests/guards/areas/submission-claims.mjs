@@ -7,7 +7,40 @@ const holdText = `${QUEUE}/submission-hold.sql.ts`;
 const claims = (name) => ({ file: `${QUEUE}/submissions.int.spec.ts`, name });
 const met = (name) => races('submission-claims', name);
 
+const endsText = `${SESSIONS}/end-together.sql.ts`;
+const endsMany = claims(
+  'ends many of sessions with one statement, which writes what the end of one writes, and passes over what it must not end',
+);
+
 export const submissionClaimGuards = [
+  {
+    name: 'of many ends each needs a claim that lives',
+    file: endsText,
+    text: 'AND x.expires_at > x.now',
+    replacement: '',
+    test: endsMany,
+  },
+  {
+    name: 'of many ends each names the epoch of its claim',
+    file: endsText,
+    text: 'AND x.claim_epoch = x.claim',
+    replacement: '',
+    test: endsMany,
+  },
+  {
+    name: 'of many ends each is of a log that has not moved',
+    file: endsText,
+    text: 'x.last_sequence = x.read_sequence::bigint AND',
+    replacement: '',
+    test: endsMany,
+  },
+  {
+    name: 'ends that a view of a team follows are appended one by one',
+    file: `${SESSIONS}/end-submissions.ts`,
+    text: 'if (wanted.some(({ events }) => touchedBy(projectionsOf(db), events).length > 1)) return new Set();',
+    replacement: '',
+    test: endsMany,
+  },
   {
     name: 'a claim of a submission has a greater epoch than the one before',
     file: claimText,

@@ -252,8 +252,12 @@ function turnStarter(db: Db, owner: string, onError: LoopsOf['onError']): Loop {
     intervalMs: 1_000,
     fullPass: START_BATCH,
     pass: async () => {
-      const { started, heldBack, refused, failed } = await startQueuedTurnsOnce(db, { owner, limit: START_BATCH, onError: onFailed });
-      return { changed: started + heldBack + refused + failed, failed };
+      const { started, heldBack, refused, failed, putOff } = await startQueuedTurnsOnce(db, {
+        owner,
+        limit: START_BATCH,
+        onError: onFailed,
+      });
+      return { changed: started + heldBack + refused + failed + putOff, failed: failed + putOff };
     },
     onError,
   });

@@ -2,6 +2,7 @@ import { SUBMISSION_STATES } from '@runplane/contracts';
 import { sql, type Sql } from '@runplane/database';
 import { z } from 'zod';
 import type { SessionKey } from '../session.sql';
+import { unfinishedOf } from '../submission-rows.sql';
 import type { AcceptedSubmission, KnownSubmission, Submissions } from './submission';
 
 // Statements' parts of the submission projection. submissions is written by appends alone, under the lock of the session's head and at the
@@ -29,17 +30,33 @@ export const LoadedSubmissions = z.array(
     })),
 );
 
-/** Of these operation ids or submission ids, what the session has. */
-export function loadSubmissions(named: { operationIds: string[]; submissionIds: string[] }, { tenantId, sessionId }: SessionKey): Sql {
-  return sql`(SELECT coalesce(json_agg(json_build_object('operationId', s.operation_id, 'submissionId', s.submission_id, 'kind', s.kind,
+const loaded = (
+  source: Sql,
+): Sql => sql`(SELECT coalesce(json_agg(json_build_object('operationId', s.operation_id, 'submissionId', s.submission_id, 'kind', s.kind,
       'state', s.state, 'place', s.place, 'endedSequence', s.ended_sequence, 'endedMs', (extract(epoch FROM s.ended_at) * 1000)::bigint,
       'lastError', s.last_error, 'claimEpoch', s.claim_epoch)), '[]'::json)
-    FROM runplane.submissions s
-    WHERE s.tenant_id = ${tenantId}::text AND s.session_id = ${sessionId}::text
-      AND (s.operation_id = ANY (${named.operationIds}::text[]) OR s.submission_id = ANY (${named.submissionIds}::text[])))`;
+    FROM ${source})`;
+
+/** The one of an operation's id. */
+export const loadSubmission = (tenantId: Sql, sessionId: Sql, operationId: Sql): Sql =>
+  loaded(sql`runplane.submissions s WHERE s.tenant_id = ${tenantId} AND s.session_id = ${sessionId} AND s.operation_id = ${operationId}`);
+
+/** Of these operation ids or submission ids, what the session has. */
+export function loadSubmissions({ operationIds, submissionIds }: NamedSubmissions, { tenantId, sessionId }: SessionKey): Sql {
+  const byOperation = sql`SELECT * FROM runplane.submissions s
+      WHERE s.tenant_id = ${tenantId}::text AND s.session_id = ${sessionId}::text AND s.operation_id = ANY (${operationIds}::text[])`;
+  if (submissionIds.length === 0) return loaded(sql`(${byOperation}) s`);
+  // In the words of the index of these ids, which no condition over both kinds of ids could use.
+  return loaded(sql`(${byOperation} UNION ALL SELECT * FROM runplane.submissions s
+      WHERE s.submission_id = ANY (${submissionIds}::text[]) AND s.tenant_id COLLATE "C" = ${tenantId}::text AND s.session_id COLLATE "C" = ${sessionId}::text
+        AND s.operation_id <> ALL (${operationIds}::text[])) s`);
+}
+interface NamedSubmissions {
+  readonly operationIds: string[];
+  readonly submissionIds: string[];
 }
 
-const timeOf = (milliseconds: Sql): Sql => sql`('epoch'::timestamptz + ${milliseconds}::bigint * interval '1 millisecond')`;
+export const timeOf = (milliseconds: Sql): Sql => sql`('epoch'::timestamptz + ${milliseconds}::bigint * interval '1 millisecond')`;
 const textOf = (number: number | null): string | null => (number === null ? null : String(number));
 
 /** The view itself: what was accepted, and what the batch made of submissions that stood before. */
@@ -87,6 +104,7 @@ function updateMoved(moved: readonly KnownSubmission[]): Sql {
         ${moved.map((m) => textOf(m.ended?.sequence ?? null))}::text[]) AS m (operation_id, state, place, last_error, ended_ms, ended_sequence)
       LEFT JOIN submission_head h ON h.operation_id = m.operation_id
     WHERE s.tenant_id = d.tenant_id AND s.session_id = d.session_id AND s.operation_id = m.operation_id
+      AND s.operation_id = ANY (${moved.map((m) => m.operationId)}::text[]) -- said once more, so that these alone are read
     RETURNING s.operation_id
   )`;
 }
@@ -107,7 +125,7 @@ function findNext(changed: readonly string[], queued: KnownSubmission | undefine
     SELECT n.* FROM (
       SELECT s.* FROM d CROSS JOIN LATERAL (
         SELECT s.operation_id, s.kind, s.place, s.claim_epoch FROM runplane.submissions s
-        WHERE s.tenant_id = d.tenant_id AND s.session_id = d.session_id AND s.state = 'pending' AND s.operation_id <> ALL (${[...changed]}::text[])
+        WHERE ${unfinishedOf('s', sql`d.tenant_id`, sql`d.session_id`)} AND s.operation_id <> ALL (${[...changed]}::text[])
         ORDER BY s.place LIMIT 1
       ) s
       UNION ALL
@@ -120,9 +138,13 @@ function findNext(changed: readonly string[], queued: KnownSubmission | undefine
 /** Parts that nobody reads run in any order: the head row is read before it changes, by whoever has to be done first. */
 const behindMoved = sql`(SELECT count(*) FROM submission_moved) >= 0`;
 
+/** What the head row becomes, `t`, when `n` comes to the head of the queue. */
+export const nextAtHead = (now: Sql): Sql =>
+  sql`operation_id = n.operation_id, kind = n.kind, place = n.place, state = 'waiting', owner = NULL, expires_at = NULL,
+      epoch = greatest(t.epoch, n.claim_epoch) + 1, attempts = 0, ready_at = ${now}, last_error = NULL`;
+
 const moveHead = sql`submission_head_moved AS (
-    UPDATE runplane.submission_heads t SET operation_id = n.operation_id, kind = n.kind, place = n.place, state = 'waiting', owner = NULL, expires_at = NULL,
-      epoch = greatest(t.epoch, n.claim_epoch) + 1, attempts = 0, ready_at = d.now, last_error = NULL
+    UPDATE runplane.submission_heads t SET ${nextAtHead(sql`d.now`)}
     FROM d CROSS JOIN submission_next n
     WHERE t.tenant_id = d.tenant_id AND t.session_id = d.session_id AND (t.operation_id <> n.operation_id OR t.place <> n.place)
       AND ${behindMoved}

@@ -2,6 +2,7 @@ import { TURN_SUBMISSION_KINDS } from '@runplane/contracts';
 import { column, oneRow, rows, sql, takingLock, type Tx } from '@runplane/database';
 import { z } from 'zod';
 import type { SessionKey } from '../session.sql';
+import { unfinishedOf } from '../submission-rows.sql';
 
 const done = z.object({ done: column.int });
 const CountRow = z.object({ open: column.int, openTurns: column.int });
@@ -12,7 +13,7 @@ export function countOpenSubmissions(tx: Tx, { tenantId, sessionId }: SessionKey
     tx,
     CountRow,
     sql`SELECT count(*)::int AS "open", (count(*) FILTER (WHERE kind = ANY (${[...TURN_SUBMISSION_KINDS]}::text[])))::int AS "openTurns"
-        FROM runplane.submissions WHERE tenant_id = ${tenantId}::text AND session_id = ${sessionId}::text AND state = 'pending'`,
+        FROM runplane.submissions s WHERE ${unfinishedOf('s', sql`${tenantId}::text`, sql`${sessionId}::text`)}`,
   );
 }
 
@@ -31,8 +32,8 @@ export async function correctSubmissionHead(tx: Tx, { tenantId, sessionId }: Ses
           SELECT operation_id, place, state, epoch FROM runplane.submission_heads
           WHERE tenant_id = ${tenantId}::text AND session_id = ${sessionId}::text FOR NO KEY UPDATE
         ), pending AS MATERIALIZED (
-          SELECT operation_id, kind, place, claim_epoch FROM runplane.submissions
-          WHERE tenant_id = ${tenantId}::text AND session_id = ${sessionId}::text AND state = 'pending'
+          SELECT operation_id, kind, place, claim_epoch FROM runplane.submissions s
+          WHERE ${unfinishedOf('s', sql`${tenantId}::text`, sql`${sessionId}::text`)}
         ), n AS MATERIALIZED (
           SELECT * FROM pending ORDER BY place LIMIT 1
         ), moved AS (
