@@ -70,6 +70,23 @@ test('resolutions need the right to decide, whoever holds the lease', async () =
     status: 403,
     body: { code: 'forbidden', data: { scope: 'approvals:resolve' } },
   });
+
+  // Brought with a log they are decisions as well: of a call that nobody has approved, in a session that a worker may then go on with.
+  const lines = [
+    { type: 'session', id: 'brought' },
+    { sequence: 0, type: 'approval/requested', time: 1, data: { approval_id: 'a', tool_name: 'rm' } },
+    { sequence: 1, type: 'approval/resolved', time: 2, data: { approval_id: 'a', resolution: 'approved' } },
+  ].map((line) => JSON.stringify(line));
+  const bring = (apiKey: string, text: string) => createClient({ url: address, apiKey }).importSession(text);
+  await expect(bring(key, lines.join('\n'))).rejects.toMatchObject({
+    status: 403,
+    code: 'forbidden',
+    data: { scope: 'approvals:resolve' },
+  });
+  await expect(client.getSessionLog('brought')).rejects.toMatchObject({ status: 404 });
+  expect(await bring(key, lines.slice(0, 2).join('\n'))).toMatchObject({ closed: 1 });
+  const decider = await api.makeKey(['sessions:write', 'approvals:resolve']);
+  expect(await bring(decider, lines.join('\n').replace('brought', 'decided too'))).toMatchObject({ closed: 0 });
 });
 
 test('nobody goes on in the next life of a session’s id with a place in the last one', async () => {

@@ -206,6 +206,21 @@ test('a writer that cannot renew stops at its own deadline', async () => {
   errors.mockRestore();
 });
 
+test('a writer whose renewals fail tries the sooner the less is left, and keeps the lease by the one that gets through', async () => {
+  const renewal = jest.spyOn(t.db.lane, 'query').mockRejectedValue(new Error('no answer'));
+  const errors = jest.spyOn(t.db.options, 'onError').mockImplementation(() => undefined);
+  takeTheClock();
+  const writer = await aWriter('w14', { leaseMs: 30_000 });
+  await jest.advanceTimersByTimeAsync(25_000);
+  expect(renewal.mock.calls.length).toBeGreaterThan(3);
+  renewal.mockRestore();
+  await jest.advanceTimersByTimeAsync(3_500);
+  await eventually(() => writer.remainingMs > 20_000);
+  expect(writer.signal.aborted).toBe(false);
+  errors.mockRestore();
+  await writer.close();
+});
+
 test('a writer renews in time', async () => {
   takeTheClock();
   const writer = await aWriter('w5', { leaseMs: 30_000 });

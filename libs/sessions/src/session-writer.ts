@@ -58,8 +58,9 @@ export interface SessionWriter {
   close(): Promise<void>;
 }
 
-/** Renewals per lease: one may get lost, and one be late. */
+/** A renewal comes when so much of what is left of the lease is over: one that got lost, or waited for long, is followed the sooner. */
 const RENEWALS = 3;
+const RENEW_AFTER_MS_MIN = 100;
 /** An append that gets no answer so often in a row is given up. */
 const LOOKS_MAX = 6;
 /** Lost races after which the head is locked before it is read: whoever appends without a lease does not keep the writer out. */
@@ -292,7 +293,7 @@ class Writer implements SessionWriter {
   }
 
   #renewLater(): void {
-    this.#renewTimer = setTimeout(() => void this.#renew(), this.#held.leaseMs / RENEWALS).unref();
+    this.#renewTimer = setTimeout(() => void this.#renew(), Math.max(RENEW_AFTER_MS_MIN, this.remainingMs / RENEWALS)).unref();
   }
 
   /** Errors that may pass are waited out: the deadline stands, and the next renewal moves it. */

@@ -140,9 +140,23 @@ export const sessionLogGuards = [
   {
     name: 'who sends a decision must be allowed to decide',
     file: 'apps/api/src/routes/session-log/append-session-events.ts',
-    text: "if (body.events.some(({ type }) => DECISIONS.has(type))) requireScope(credential, ['approvals:resolve']);",
-    replacement: 'void requireScope; void DECISIONS;',
+    text: 'for (const { type } of body.events) requireDecider(credential, type);',
+    replacement: 'void requireDecider;',
     test: sessionLogHttp('resolutions need the right to decide'),
+  },
+  {
+    name: 'and who brings one with a log',
+    file: `${SESSIONS}/copy/import-session.ts`,
+    text: 'assertMayBring?.(event.type);',
+    replacement: '',
+    test: sessionLogHttp('resolutions need the right to decide'),
+  },
+  {
+    name: 'a renewal that failed is followed by one before the lease is over',
+    file: `${SESSIONS}/session-writer.ts`,
+    text: 'Math.max(RENEW_AFTER_MS_MIN, this.remainingMs / RENEWALS)',
+    replacement: 'Math.max(RENEW_AFTER_MS_MIN, this.#held.leaseMs / RENEWALS)',
+    test: sessionWriter('a writer whose renewals fail tries the sooner'),
   },
   {
     name: 'a new life of a session’s id goes on from the one whose erasure it has waited for',

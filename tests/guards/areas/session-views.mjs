@@ -40,6 +40,13 @@ export const sessionViewsGuards = [
     test: sessionViews('windows, notes and history are read as they stand'),
   },
   {
+    name: 'pages of the current window go on in it when another one has begun',
+    file: `${SESSIONS}/views/context-views.ts`,
+    text: ': windowOf(after.window, head);',
+    replacement: ': (windowId ?? head.windowId ?? after.window);',
+    test: sessionViews('what was said before the first window stands in the legacy one'),
+  },
+  {
     name: 'a malformed splice does not become the word on the inbox',
     file: `${projections}/snapshot.ts`,
     text: "return [{}, 'the splice is beyond the queue'];",

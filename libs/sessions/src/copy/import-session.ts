@@ -41,6 +41,14 @@ const ImportedEvent = z.looseObject({
   step_id: identifier.nullish(),
 });
 
+export interface ImportSession {
+  readonly tenantId: string;
+  readonly content: AsyncIterable<Uint8Array>;
+  /** Throws the refusal of whoever may not bring an event of this type. */
+  readonly assertMayBring?: ((type: string) => void) | undefined;
+  readonly signal?: AbortSignal | undefined;
+}
+
 /**
  * Makes a session from its lines of JSON, as exportSession (readSessionLines) writes them: the header, marked with the type `session`, then one event
  * per line, from sequence 0 on without a gap.
@@ -50,13 +58,10 @@ const ImportedEvent = z.looseObject({
  * Events    keep their very lines, and have the ids that the originals gave them, so that consumers that had them know them. The feed does not have
  *           them again. Data with NUL or lone surrogates is repaired where it is read, not in its line.
  * Views     are folded as a rebuild does, without guards: these are facts. What is open is closed by events; nothing else is added to the log.
- * Errors    InvalidImport with the number of the line; SessionExists, TenantNotFound. An import that fails leaves nothing to be seen.
+ * Errors    InvalidImport with the number of the line; what assertMayBring throws; SessionExists, TenantNotFound. An import that fails leaves nothing to be seen.
  * Repeat    finds the session it has made: SessionExists.   Source: docs/adr/0023-copies-of-sessions.md.
  */
-export async function importSession(
-  db: Db,
-  { tenantId, content, signal }: { tenantId: string; content: AsyncIterable<Uint8Array>; signal?: AbortSignal | undefined },
-): Promise<CopiedSession> {
+export async function importSession(db: Db, { tenantId, content, assertMayBring, signal }: ImportSession): Promise<CopiedSession> {
   const lines = linesOf(content);
   const first = await lines.next();
   if (first.done === true) throw invalid(1, 'there is no header');
@@ -65,16 +70,22 @@ export async function importSession(
   const copy = { tenantId, sessionId: header.id, header, projectId: text('projectId'), backendProfile: text('backendProfile') };
   const tooMuchOpen = (lastSequence: number): InvalidImport =>
     invalid(lastSequence + 2, `behind it more than ${COPY_OPEN_MAX} submissions, approvals and input requests are open: end them first`);
-  return copySession(db, { ...copy, reason: 'session-imported', tooMuchOpen, signal }, () => batchesOf(header.id, lines));
+  return copySession(db, { ...copy, reason: 'session-imported', tooMuchOpen, signal }, () => batchesOf(header.id, lines, assertMayBring));
 }
 
-async function* batchesOf(sessionId: string, lines: AsyncIterable<{ number: number; text: string }>): AsyncGenerator<CopiedEvent[]> {
+async function* batchesOf(
+  sessionId: string,
+  lines: AsyncIterable<{ number: number; text: string }>,
+  assertMayBring: ImportSession['assertMayBring'],
+): AsyncGenerator<CopiedEvent[]> {
   let batch: CopiedEvent[] = [];
   let bytes = 0;
   let next = 0;
   for await (const { number, text } of lines) {
     if (next >= IMPORT_EVENTS_MAX) throw invalid(number, `there are more than ${IMPORT_EVENTS_MAX} events`);
-    batch.push(parseEvent(sessionId, text, { number, next }));
+    const event = parseEvent(sessionId, text, { number, next });
+    assertMayBring?.(event.type);
+    batch.push(event);
     next += 1;
     bytes += text.length;
     if (batch.length < COPY_CHUNK_EVENTS && bytes < COPY_CHUNK_BYTES) continue;

@@ -17,7 +17,7 @@ import {
 import { executorOf, sql, type At } from '@runplane/database';
 import { z } from 'zod';
 import { cutPage } from '../page.sql';
-import { legacyWindow, storedWindows, windowOf } from '../projections/context-windows';
+import { legacyWindow, storedWindow, storedWindows, windowOf } from '../projections/context-windows';
 import type { HeadRow } from '../session-head.sql';
 import type { SessionKey } from '../session.sql';
 import { findNote, listItemRows, listNoteRows, listWindowRows, type ItemRow } from './context-view.sql';
@@ -86,9 +86,11 @@ export async function listContextNotes(
 }
 
 const itemPlace = defineCursor('context-items', z.strictObject({ sequence }));
+/** With the window as it is stored: pages go on in the window that they have begun in, whichever is current by then. */
+const windowItemPlace = defineCursor('context-window-items', z.strictObject({ sequence, window: z.string() }));
 
 /**
- * What stands in a window (the current one unless told otherwise), oldest first. A page may be short and have a cursor: of long items it has fewer,
+ * What stands in a window (the one that is current at the first page unless told otherwise), oldest first. A page may be short and have a cursor: of long items it has fewer,
  * and with a role it looks at 10,000 at most.
  */
 export async function listContextHistory(
@@ -100,12 +102,13 @@ export async function listContextHistory(
   const on = executorOf(at);
   const head = await requireOpenLog(on, key);
   const filterHash = contentHash({ ...key, incarnation: head.incarnation, windowId: windowId ?? null, role: role ?? null }).hash;
-  const after = cursor === undefined ? undefined : itemPlace.decode(cursor, filterHash).sequence;
+  const after = cursor === undefined ? undefined : windowItemPlace.decode(cursor, filterHash);
+  const window = after === undefined ? (windowId ?? head.windowId ?? legacyWindow(sessionId)) : windowOf(after.window, head);
   const { items, scannedTo } = await listItemRows(on, key, {
-    windowIds: storedWindows(windowId ?? head.windowId ?? legacyWindow(sessionId), head),
+    windowIds: storedWindows(window, head),
     role,
     order: 'oldest-first',
-    after,
+    after: after?.sequence,
     limit: limit + 1,
     bytesMax: PAGE_BYTES_MAX,
     matches: undefined,
@@ -115,7 +118,7 @@ export async function listContextHistory(
   const next = last?.sequence ?? scannedTo;
   return {
     items: shown.map(({ shown: content, ...item }) => ({ ...identified(item, head), content })),
-    cursor: next === undefined ? null : itemPlace.encode({ sequence: next }, filterHash),
+    cursor: next === undefined ? null : windowItemPlace.encode({ sequence: next, window: storedWindow(window, head) }, filterHash),
   };
 }
 

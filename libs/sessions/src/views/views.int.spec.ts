@@ -261,6 +261,7 @@ test('what was said before the first window stands in the legacy one, and from t
   await session('before', [said, said]);
   const windowId = 'legacy-before';
   const { items } = await listContextHistory(t.db, key('before'));
+  const begun = await listContextHistory(t.db, { ...key('before'), limit: 1 });
   expect(items).toMatchObject([{ windowId }, { windowId }]);
   expect(await listContextHistory(t.db, { ...key('before'), windowId })).toMatchObject({ items });
   const stored = () => t.db.pool.query(`SELECT xmin, ctid FROM runplane.context_history WHERE session_id = 'before' AND sequence < 2`);
@@ -275,6 +276,15 @@ test('what was said before the first window stands in the legacy one, and from t
     [3, 'w1'],
   ]);
   expect(await listContextHistory(t.db, { ...key('before'), windowId })).toEqual({ items: [], cursor: null });
+
+  // Pages that were begun go on in their window, the legacy one's in the first.
+  const next = await listContextHistory(t.db, { ...key('before'), limit: 1, cursor: begun.cursor ?? '' });
+  await inTransaction(t.db, (tx) =>
+    appendAsServer(tx, key('before'), { events: [event('context/window-started', { windowId: 'w2' }), said] }),
+  );
+  const last = await listContextHistory(t.db, { ...key('before'), limit: 1, cursor: next.cursor ?? '' });
+  expect([next, last].map((page) => page.items.map((item) => [item.sequence, item.windowId]))).toEqual([[[1, 'w1']], [[3, 'w1']]]);
+  expect(last.cursor).toBeNull();
 });
 
 test('a page of history is bounded by bytes, and goes on where it stopped', async () => {

@@ -4,6 +4,7 @@ import { importSession } from '@runplane/sessions';
 import type { FastifyReply } from 'fastify';
 import type { Route } from '..';
 import type { App } from '../../app';
+import { requireDecider } from '../../access/require-decider';
 import { NDJSON } from '../../http/ndjson';
 
 /** What still comes is thrown away; the connection ends with the answer, since the next request on it would wait behind all of that. */
@@ -26,7 +27,7 @@ export const importSessionRoute: Route = (app, { db }) => {
         operationId: 'importSession',
         summary: 'Make a session from its lines of JSON',
         description:
-          'The body is what `GET /v1/sessions/:sessionId/export` answers, with the content type application/x-ndjson; up to 64 MiB and 100,000 events. It is refused with the number of a wrong line, or where the id is in use, and leaves nothing then. What is open in it is closed by events; the feed does not have the copied ones.',
+          'The body is what `GET /v1/sessions/:sessionId/export` answers, with the content type application/x-ndjson; up to 64 MiB and 100,000 events. It is refused with the number of a wrong line, or where the id is in use, and leaves nothing then. What is open in it, 2,000 things at most, is closed by events; the feed does not have the copied ones. Decisions on approvals and input requests that it brings need the scope approvals:resolve as well.',
         tags: ['session log'],
         consumes: [NDJSON],
         response: { 201: CopiedSession },
@@ -36,9 +37,14 @@ export const importSessionRoute: Route = (app, { db }) => {
           const message = `must be lines of JSON, with the content type ${NDJSON}`;
           throw new InvalidRequest(`The input is not valid: body: ${message}.`, { issues: [{ path: 'body', message }] });
         }
-        const { body } = request;
-        const content = body.iterator({ destroyOnReturn: false }) as AsyncIterable<Uint8Array>;
-        const copying = importSession(db, { tenantId: request.credential.tenantId, content });
+        const { body, credential } = request;
+        const copying = importSession(db, {
+          tenantId: credential.tenantId,
+          content: body.iterator({ destroyOnReturn: false }) as AsyncIterable<Uint8Array>,
+          assertMayBring(type) {
+            requireDecider(credential, type);
+          },
+        });
         const copied = await copying.catch((error: unknown) => {
           if (!body.readableEnded) leaveRest(reply, body);
           throw error;

@@ -1,11 +1,8 @@
 import { AppendedSessionEvents, AppendSessionEvents } from '@runplane/contracts';
 import { appendSessionEvents } from '@runplane/sessions';
 import type { Route } from '..';
-import { requireScope } from '../../access/authenticate';
+import { requireDecider } from '../../access/require-decider';
 import { SessionParams } from '../../http/schemas';
-
-/** Events by which a person's decision enters the log: whoever sends them must be allowed to decide, lease or not. */
-const DECISIONS = new Set(['approval/resolved', 'user-input/resolved']);
 
 export const appendSessionEventsRoute: Route = (app, { db }) => {
   app.route({
@@ -24,7 +21,7 @@ export const appendSessionEventsRoute: Route = (app, { db }) => {
     },
     handler: async (request, reply) => {
       const { body, credential, params } = request;
-      if (body.events.some(({ type }) => DECISIONS.has(type))) requireScope(credential, ['approvals:resolve']);
+      for (const { type } of body.events) requireDecider(credential, type);
       const appended = await appendSessionEvents(db, { tenantId: credential.tenantId, ...params, ...body });
       return reply.code(appended.replayed || appended.events.length === 0 ? 200 : 201).send(appended);
     },
