@@ -171,13 +171,12 @@ program
   .option('--rounds <n>', 'turns of each case; the median counts', positive, 3)
   .option(`--cases <list>`, `only these: ${RELAY_CASES.join(', ')}`, listOf(String))
   .addOption(new Option('--compression <name>', 'of all cases').choices(['none', 'gzip']).default('none'))
-  .option('--seconds <n>', 'how long the delay is measured; 0: not at all', Number, 10)
+  .option('--seconds <n>', 'how long the delay is measured in a round; 0: not at all', Number, 10)
   .option('--check', 'exit with 1 when an expectation is not met')
   .action(async ({ check, ...bench }: RelayOptions) => {
     const report = await runRelayBench({ ...bench, say: progress });
     console.log(`\n${tableOf(report.results)}\n`);
-    if (report.delay !== undefined)
-      console.log(`delay from commit to broker: p50 ${report.delay.p50Ms} ms, p99 ${report.delay.p99Ms} ms\n`);
+    if (report.delays.length > 0) console.log(`From commit to broker:\n${tableOf(report.delays)}\n`);
     judge(relayExpectations(report), check === true);
   });
 

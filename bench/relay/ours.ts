@@ -1,22 +1,27 @@
+import { fork } from 'node:child_process';
+import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
-import { ensureTenant, openDb, type Db } from '@runplane/database';
+import { ensureTenant, openDb } from '@runplane/database';
 import { SinkLimits, startRelay, type Publisher, type Relay } from '@runplane/outbox';
 import { openKafkaPublisher } from '@runplane/outbox/kafka';
-import { appendRunEvents, registerRunProbes } from '@runplane/runs';
-import { claimTurns } from '../append/claimed-turns';
-import { payloadOf } from '../append/payload';
+import { registerRunProbes } from '@runplane/runs';
 import type { Drain, DrainSetting } from './drain';
 import { DATA, someRuns, TENANT, TOPIC } from './events';
+import { appendSteadily, machineMs, type Committed, type Steady } from './steady-appends';
 
 // The relay as an API process hosts it: one, woken by hints, with its own settling in the database. The events that it drains are written by one
 // statement beforehand, as many appends would have written them.
+
+/** Who appends the events whose delay is measured. */
+export const WRITERS = ['the same process', 'another process'] as const;
+export type Writer = (typeof WRITERS)[number];
 
 let prepared = 0;
 
 export async function prepareRelay(
   setting: DrainSetting,
   batchEvents: number,
-): Promise<Drain & { delays(perSecond: number, seconds: number): Promise<number[]> }> {
+): Promise<Drain & { delays(writer: Writer, steady: Steady): Promise<number[]> }> {
   const { store, kafka, compression } = setting;
   // A sink of its own each time, which begins at the end: what other cases have written is not its backlog.
   const name = `bench-${(prepared += 1)}`;
@@ -62,7 +67,8 @@ export async function prepareRelay(
       await all;
       return performance.now() - started;
     },
-    delays: (perSecond, seconds) => delaysOf(db, sent, perSecond, seconds),
+    delays: (writer, steady) =>
+      delaysOf(writer === 'the same process' ? appendSteadily(db, steady) : committedElsewhere(store.url, steady), sent),
     close: async () => {
       await relay.stop();
       await db.close();
@@ -118,30 +124,23 @@ async function holdsAllShards(relay: Relay): Promise<void> {
 }
 
 /** From the answer of an append to the acknowledgement by the broker, in milliseconds, at a steady rate. */
-async function delaysOf(db: Db, sent: Watched, perSecond: number, seconds: number): Promise<number[]> {
-  const turns = await claimTurns(db, 20);
+async function delaysOf(committed: Promise<Committed>, sent: Watched): Promise<number[]> {
   const acknowledged = new Map<string, number>();
-  const committed = new Map<string, number>();
-  sent.onSent = (eventId) => acknowledged.set(eventId, performance.now());
-  const appends: Promise<void>[] = [];
-  const started = performance.now();
-  for (let n = 0; n < perSecond * seconds; n += 1) {
-    await delay(Math.max(0, started + (n * 1_000) / perSecond - performance.now()));
-    const { runId, commandId, epoch } = turns[n % turns.length] as (typeof turns)[number];
-    const append = async (): Promise<void> => {
-      const { eventIds } = await appendRunEvents(db, {
-        tenantId: TENANT,
-        runId,
-        epoch,
-        producerSequence: Math.floor(n / turns.length) + 1,
-        events: [{ type: 'assistant_message', payload: payloadOf(commandId) }],
-      });
-      for (const id of eventIds) committed.set(id, performance.now());
-    };
-    appends.push(append());
-  }
-  await Promise.all(appends);
-  while ([...committed.keys()].some((id) => !acknowledged.has(id))) await delay(20);
+  sent.onSent = (eventId) => acknowledged.set(eventId, machineMs());
+  const events = await committed;
+  while (events.some(([id]) => !acknowledged.has(id))) await delay(20);
   sent.onSent = undefined;
-  return [...committed].map(([id, at]) => Math.max(0, (acknowledged.get(id) ?? Number.NaN) - at));
+  return events.map(([id, at]) => Math.max(0, (acknowledged.get(id) ?? Number.NaN) - at));
+}
+
+/** The same appends by a process that has nothing to do with the relay's but the database. */
+async function committedElsewhere(url: string, steady: Steady): Promise<Committed> {
+  const child = fork(path.join(__dirname, 'writer-process.js'), [url, JSON.stringify(steady)]);
+  const committed = await new Promise<Committed>((resolve, reject) => {
+    child.once('message', resolve as (message: unknown) => void);
+    child.once('exit', (code) => {
+      reject(new Error(`the writing process has ended with ${code}`));
+    });
+  });
+  return committed;
 }

@@ -75,6 +75,24 @@ describe('a hint', () => {
     expect(there.hub.stats.notificationsReceived).toBe(1);
   });
 
+  it('goes out at once when none has for a while; those that follow closely gather until they may', async () => {
+    const there = await openProcess({ pollMs: NEVER_MS });
+    const [first, last] = [there.hub.subscribe('run:t/first'), there.hub.subscribe('run:t/99')];
+    const here = await openDb({ url: database.url, hub: { notifyEveryMs: NEVER_MS } });
+    here.changed(['run:t/first']);
+    expect(await first.next(PATIENCE)).toBe('changed');
+
+    for (let number = 0; number < 100; number += 1) {
+      here.changed([`run:t/${number}`]);
+      await delay(0); // each may be sent by itself
+    }
+    await eventually(() => here.hub.stats.notificationsSent === 1);
+    await here.close(); // which sends what waits
+
+    expect(await last.next(PATIENCE)).toBe('changed');
+    expect(there.hub.stats.notificationsReceived).toBe(2);
+  });
+
   it('for many long names goes out in several, none refused by the server', async () => {
     const there = await openProcess({ pollMs: NEVER_MS });
     const streams = Array.from({ length: 300 }, (_, number): Stream => `session:t/${'会'.repeat(60)}${number}`);

@@ -9,7 +9,8 @@ import { Subscriptions } from './subscriptions';
 // or without a change, or not at all; the reader looks at the tables, and the safety poll finds what a lost hint would have told.
 // Subscribe first, then read, then wait: a change between the read and the wait is remembered by the subscription.
 //
-// NOTIFY is coalesced and outside of every transaction: a NOTIFY per commit makes all commits of a database wait for one lock.
+// NOTIFY is coalesced and outside of every transaction: a NOTIFY per commit makes all commits of a database wait for one lock. The first hint of a quiet
+// time goes out at once, those behind it gather.
 
 /** What can be waited for: `run:<tenant>/<run>`, `session:<tenant>/<session>`, `feed`; other kinds bring their own probe. */
 export type Stream = `run:${string}` | `session:${string}` | 'feed' | 'dispatch' | `${string}:${string}`;
@@ -55,13 +56,13 @@ export interface ChangeHub {
 
 export interface HubSettings extends ListenerSettings {
   pollMs: number;
-  /** How long hints gather before they are sent. */
-  notifyDelayMs: number;
+  /** How far apart notifications are at least; what comes in between is sent as one. */
+  notifyEveryMs: number;
 }
 
 const DEFAULTS: HubSettings = {
   pollMs: 1_000,
-  notifyDelayMs: 25,
+  notifyEveryMs: 10,
   keepAliveMs: 15_000,
   keepAliveTimeoutMs: 5_000,
   reconnectMinMs: 100,
@@ -99,6 +100,8 @@ class Hub implements ChangeHub {
   #starting: Promise<void> | undefined;
   #sending: Promise<void> | undefined;
   #sendTimer: NodeJS.Timeout | undefined;
+  /** When hints were last sent. */
+  #sentAt = Number.NEGATIVE_INFINITY;
   #polling: Promise<void> | undefined;
   #pollTimer: NodeJS.Timeout | undefined;
   #pollFailing = false;
@@ -186,16 +189,24 @@ class Hub implements ChangeHub {
         this.#sending = undefined;
         this.#sendSoon();
       });
-    }, this.#settings.notifyDelayMs).unref();
+    }, this.#quietMs()).unref();
+  }
+
+  /** How long nothing may be sent yet. None is a millisecond of the timer: what runs now tells its changes as well. */
+  #quietMs(): number {
+    return Math.max(0, this.#sentAt + this.#settings.notifyEveryMs - performance.now());
   }
 
   async #send(): Promise<void> {
     const payloads = encodeHints(this.#sender, this.#pending);
     this.#pending.clear();
     if (payloads.length === 0) return;
+    this.#sentAt = performance.now();
     try {
+      // A hint need not survive a crash: with nothing to wait for but its lock, it arrives earlier, and holds the horizon and other notifiers for less long.
       await this.#sql.query(
-        sql`SELECT 1 AS sent FROM unnest(${payloads}::text[]) AS hint(payload), LATERAL pg_notify(${HINT_CHANNEL}::text, hint.payload)`,
+        sql`SELECT set_config('synchronous_commit', 'off', true) AS sent
+          FROM unnest(${payloads}::text[]) AS hint(payload), LATERAL pg_notify(${HINT_CHANNEL}::text, hint.payload)`,
       );
       this.#counts.notificationsSent += payloads.length;
     } catch (error) {

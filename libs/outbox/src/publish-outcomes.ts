@@ -16,6 +16,7 @@ export function keyOf({ topic, partitionKey }: Pick<PublishRecord, 'topic' | 'pa
  */
 export function inKeyOrder(records: readonly PublishRecord[], outcomes: readonly PublishOutcome[]): PublishOutcome[] {
   if (records.length !== outcomes.length) throw new Error(`${outcomes.length} outcomes for ${records.length} records`);
+  if (outcomes.every(({ kind }) => kind === 'sent')) return [...outcomes];
   const stopped = new Set<string>();
   return records.map((record, index) => {
     const key = keyOf(record);

@@ -29,10 +29,12 @@ export function openKafkaPublisher(given: KafkaOptions): Publisher {
     const time = new CallTime({ timeoutMs, signals: [signal, closing.signal] });
     try {
       const outcomes = records.map(() => SKIPPED);
-      const perTopic = [...indicesByTopic(records)].map(async ([topic, indices]) => {
-        const ofTopic = records.filter((_, index) => indices.has(index));
-        const answers = await topicOf(topic).publish(ofTopic, time);
-        [...indices].forEach((index, place) => (outcomes[index] = answers[place] ?? SKIPPED));
+      const perTopic = [...placesByTopic(records)].map(async ([topic, places]) => {
+        const answers = await topicOf(topic).publish(
+          places.flatMap((place) => records[place] ?? []),
+          time,
+        );
+        for (const [index, place] of places.entries()) outcomes[place] = answers[index] ?? SKIPPED;
       });
       await Promise.all(perTopic);
       return inKeyOrder(records, outcomes);
@@ -60,11 +62,12 @@ export function openKafkaPublisher(given: KafkaOptions): Publisher {
   };
 }
 
-function indicesByTopic(records: readonly PublishRecord[]): Map<string, Set<number>> {
-  const indices = new Map<string, Set<number>>();
-  for (const [index, { topic }] of records.entries()) {
-    const ofTopic = indices.get(topic) ?? new Set();
-    indices.set(topic, ofTopic.add(index));
+function placesByTopic(records: readonly PublishRecord[]): Map<string, number[]> {
+  const places = new Map<string, number[]>();
+  for (const [place, { topic }] of records.entries()) {
+    const ofTopic = places.get(topic);
+    if (ofTopic === undefined) places.set(topic, [place]);
+    else ofTopic.push(place);
   }
-  return indices;
+  return places;
 }

@@ -91,7 +91,7 @@ export class TopicConnection implements Connection {
       acks: -1,
       timeout: ackTimeoutMs,
       compression: COMPRESSION[this.#options.compression],
-      messages: messages.map((message) => ({ ...message, partition })),
+      messages: messages.map(({ key, value, headers, timestamp }) => ({ key, value, headers, timestamp, partition })),
     });
   }
 

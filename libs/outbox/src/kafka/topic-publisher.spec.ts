@@ -98,6 +98,14 @@ it('a batch is halved until the record that is to blame stands alone; its key st
   expect(new Set(broker.tries.map((line) => line[0]))).toEqual(new Set(['1'])); // a refusal costs no connection
 });
 
+it('a batch has at most 500 records, however small they are', async () => {
+  const broker = aBroker({ answer: () => undefined });
+
+  await openTopic(broker).publish(Array.from({ length: 1_001 }, () => 'a1').join(' '));
+
+  expect(broker.tries.map((values) => values.split(' ').length - 1)).toEqual([500, 500, 1]);
+});
+
 it('a topic that takes less gets smaller batches from then on', async () => {
   const broker = aBroker({ answer: (values) => (values.length > 2 ? 'MESSAGE_TOO_LARGE' : undefined) });
   const { publish } = openTopic(broker);

@@ -1,5 +1,5 @@
 import { setTimeout as delay } from 'node:timers/promises';
-import { keyOf, SENT, SKIPPED } from '../publish-outcomes';
+import { SENT, SKIPPED } from '../publish-outcomes';
 import { failed, refused, type PublishOutcome, type PublishRecord } from '../publisher';
 import { TimeIsUp, type CallTime } from './call-time';
 import { faultOf, faultText, type KafkaFault } from './kafka-faults';
@@ -9,6 +9,8 @@ import { partitionOfKey } from './partition-of-key';
 
 /** As long as the Java client goes without asking whether a topic has got more partitions; and whether it takes larger batches again. */
 const METADATA_AGE_MS = 300_000;
+/** The client's work grows with the square of a request's records: beyond this one costs more than another answer to wait for. */
+const BATCH_RECORDS_MAX = 500;
 const REPEAT_MS_MIN = 50;
 const REPEAT_MS_MAX = 1_000;
 /** A broker that has just started, or a topic that has just been made, may be unknown for a moment. */
@@ -89,7 +91,7 @@ export class TopicPublisher {
       const partition = partitionOfKey(message.key, partitions);
       const part = parts.get(partition) ?? [];
       parts.set(partition, part);
-      part.push({ index, key: keyOf(record), message, bytes: bytesOf(message) });
+      part.push({ index, key: record.partitionKey, message, bytes: bytesOf(message) });
     }
     return parts;
   }
@@ -203,7 +205,7 @@ function inBatches(entries: readonly Entry[], bytesMax: number): Entry[][] {
   let bytes = 0;
   for (const entry of entries) {
     const last = batches.at(-1);
-    if (last === undefined || bytes + entry.bytes > bytesMax) {
+    if (last === undefined || bytes + entry.bytes > bytesMax || last.length === BATCH_RECORDS_MAX) {
       batches.push([entry]);
       bytes = entry.bytes;
     } else {

@@ -114,47 +114,49 @@ export async function readShards(
         WHERE e.position = h.position
       ) e ON true
     ),
-    -- The rows of each page, until they have the events of a pass. A cursor may lie within a row: the first one is that which holds it.
+    -- The rows of each page, until they have the events of a pass. A cursor may lie within a row: the first one is that which holds it. Page by page,
+    -- in the order of the index: nothing is sorted.
     scan AS MATERIALIZED (
-      SELECT * FROM (
-        SELECT m.shard AS of_shard, r.part, r.after_tx, r.after_position, r.to_tx, r.to_position, o.*, count(*) OVER (PARTITION BY m.shard, r.part) AS scanned,
-          coalesce(sum(o.events) OVER (PARTITION BY m.shard, r.part ORDER BY o.tx, o.position ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS events_before
-        FROM mine m CROSS JOIN LATERAL (VALUES
+      SELECT m.shard AS of_shard, r.part, r.after_tx, r.after_position, r.to_tx, r.to_position, r.has_blocked, o.*
+      FROM mine m CROSS JOIN LATERAL (
+        SELECT p.*,
+          coalesce((SELECT max(o.position) FROM runplane.outbox_events o WHERE o.tx = p.after_tx AND o.position <= p.after_position), p.after_position) AS start,
+          (SELECT b.partition_key FROM runplane.outbox_blocked_keys b WHERE b.sink = ${name}::text AND b.shard = m.shard ORDER BY b.partition_key LIMIT 1)
+            IS NOT NULL AS has_blocked
+        FROM (VALUES
           ('fresh', m.tx, m.position, NULL::bigint, NULL::bigint),
           ('replay', m.replay_tx, m.replay_position, m.replay_to_tx, m.replay_to_position)
-        ) AS r (part, after_tx, after_position, to_tx, to_position) CROSS JOIN LATERAL (
-          SELECT coalesce((SELECT max(o.position) FROM runplane.outbox_events o WHERE o.tx = r.after_tx AND o.position <= r.after_position), r.after_position)
-            AS position
-        ) start CROSS JOIN LATERAL (
-          SELECT * FROM runplane.outbox_events o
-          WHERE o.shard = m.shard AND (o.tx, o.position) >= (r.after_tx, start.position) AND (o.tx, ${lastPosition}) > (r.after_tx, r.after_position)
-            AND o.tx < m.horizon AND (r.to_tx IS NULL OR (o.tx, o.position) <= (r.to_tx, r.to_position))
-          ORDER BY o.tx, o.position LIMIT ${limits.batchEvents}::int
-        ) o
-      ) o WHERE o.events_before < ${limits.batchEvents}::int
+        ) AS p (part, after_tx, after_position, to_tx, to_position) WHERE p.after_tx IS NOT NULL
+      ) r CROSS JOIN LATERAL (
+        SELECT o.*, lead(o.position) OVER (ORDER BY o.tx, o.position) IS NULL AS is_end
+        FROM (
+          SELECT o.*, sum(o.events) OVER (ORDER BY o.tx, o.position ROWS UNBOUNDED PRECEDING) AS events_to FROM (
+            SELECT * FROM runplane.outbox_events o
+            WHERE o.shard = m.shard AND (o.tx, o.position) >= (r.after_tx, r.start) AND (o.tx, ${lastPosition}) > (r.after_tx, r.after_position)
+              AND o.tx < m.horizon AND (r.to_tx IS NULL OR (o.tx, o.position) <= (r.to_tx, r.to_position))
+            ORDER BY o.tx, o.position LIMIT ${limits.batchEvents}::int
+          ) o
+        ) o WHERE o.events_to - o.events < ${limits.batchEvents}::int
+      ) o
     ),
     pages AS MATERIALIZED (
       SELECT s.of_shard, s.part, e.*, f.matches, f.blocked, coalesce(sum(f.bytes) OVER (PARTITION BY s.of_shard, s.part ORDER BY e.tx, e.position
           ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS bytes_before
       FROM scan s CROSS JOIN LATERAL (${eventsOf(sql`(SELECT s.*)`)}) e CROSS JOIN LATERAL (
         SELECT g.*, CASE WHEN g.matches AND NOT g.blocked THEN octet_length(e.data::text) ELSE 0 END AS bytes
-        FROM (SELECT ${matches} AS matches, EXISTS (SELECT FROM runplane.outbox_blocked_keys b
+        FROM (SELECT ${matches} AS matches, s.has_blocked AND EXISTS (SELECT FROM runplane.outbox_blocked_keys b
           WHERE b.sink = ${name}::text AND b.shard = s.of_shard AND b.partition_key = e.partition_key) AS blocked OFFSET 0) g
       ) f
       WHERE (e.tx, e.position) > (s.after_tx, s.after_position) AND (s.to_tx IS NULL OR (e.tx, e.position) <= (s.to_tx, s.to_position))
     ),
-    -- The last row first, then what is asked once for each page: beside DISTINCT it would be asked for every row, of every event.
-    ends AS (
-      SELECT o.of_shard, o.part, json_build_object('tx', o.tx::text, 'position', (${lastPosition})::text,
-        'more', o.scanned >= ${limits.batchEvents}::int OR o.kept < o.scanned,
-        'cut', EXISTS (SELECT FROM pages p WHERE p.of_shard = o.of_shard AND p.part = o.part AND p.bytes_before >= ${limits.batchBytes}::int)) AS place
-      FROM (
-        SELECT DISTINCT ON (s.of_shard, s.part) s.* FROM (SELECT *, count(*) OVER (PARTITION BY of_shard, part) AS kept FROM scan) s
-        ORDER BY s.of_shard, s.part, s.tx DESC, s.position DESC
-      ) o
+    cuts AS MATERIALIZED (SELECT DISTINCT of_shard, part FROM pages WHERE bytes_before >= ${limits.batchBytes}::int),
+    ends AS MATERIALIZED (
+      SELECT o.of_shard, o.part, json_build_object('tx', o.tx::text, 'position', (${lastPosition})::text, 'more', o.events_to >= ${limits.batchEvents}::int,
+        'cut', EXISTS (SELECT FROM cuts c WHERE c.of_shard = o.of_shard AND c.part = o.part)) AS place
+      FROM scan o WHERE o.is_end
     )
     SELECT 'shard' AS "part", m.shard::int AS "shard", json_build_object('epoch', m.epoch, 'failures', m.failures,
-        'othersSent', EXISTS (SELECT FROM runplane.outbox_shards x WHERE x.sink = ${name}::text AND x.shard <> m.shard AND x.sent_at > m.failed_at),
+        'othersSent', m.failed_at IS NOT NULL AND EXISTS (SELECT FROM runplane.outbox_shards x WHERE x.sink = ${name}::text AND x.shard <> m.shard AND x.sent_at > m.failed_at),
         'replaying', m.replay_tx IS NOT NULL, 'remainingMs', (extract(epoch FROM m.expires_at - m.now) * 1000)::int,
         'waiting', EXISTS (SELECT FROM runplane.outbox_events o WHERE o.shard = m.shard AND o.tx >= m.horizon),
         'fresh', (SELECT place FROM ends WHERE of_shard = m.shard AND part = 'fresh'),

@@ -238,6 +238,27 @@ test('an append of many events is sent event by event, also when a pass ends wit
   expect(shown(memory.arrived).filter((event) => event.startsWith('gone'))).toEqual(['gone 9']);
 });
 
+test('a pass ends with the event that passes its bytes, in each shard, whatever of the filter lies behind; the next begins right there', async () => {
+  const [one = '', two = ''] = neighbours(2);
+  const data = { text: 'x'.repeat(100) };
+  const { memory, pass } = await aSink({ filter: { types: ['wanted'] }, limits: { batchEvents: 8, batchBytes: 250 } });
+  await appendEvents(t.db.sql, { sessionId: one, sequence: 1, count: 4, type: 'wanted', data });
+  await appendEvents(t.db.sql, { sessionId: one, sequence: 5, count: 2, type: 'other', data });
+  await appendEvents(t.db.sql, { sessionId: two, sequence: 1, count: 4, type: 'wanted', data, batch: true });
+  await appendEvents(t.db.sql, { sessionId: 'elsewhere', sequence: 1, count: 30, type: 'other', data });
+
+  const passes = [await pass(), await pass(), await pass(), await pass(), await pass()];
+
+  expect(passes.map(({ sent, more }) => [sent, more])).toEqual([
+    [3, true],
+    [3, true],
+    [2, true], // elsewhere has more to look at
+    [0, false],
+    [0, false],
+  ]);
+  expect(shown(memory.arrived)).toEqual([one, two].flatMap((session) => [1, 2, 3, 4].map((n) => `${session} ${n}`)));
+});
+
 test('of a batch the events behind a refused one are held by their places, and an erased one of them is passed over', async () => {
   const { sink, memory, pass } = await aSink({ limits: { backOffMs: 1, backOffMaxMs: 1, attemptsMax: 1000 } });
   let sick = true;

@@ -199,9 +199,9 @@ class ServedSink {
     for (let failures = 0, horizonLooks = 0; !signal.aborted;) {
       let pauseMs = this.#options.pollMs;
       try {
-        const { more, waiting, backOffMs: ownMs } = await this.#pass(turn);
+        const { more, waiting, sent, backOffMs: ownMs } = await this.#pass(turn);
         failures = 0;
-        horizonLooks = waiting && !more ? horizonLooks + 1 : 0;
+        horizonLooks = waiting && sent === 0 ? horizonLooks + 1 : 0;
         if (more) continue;
         if (ownMs !== undefined) pauseMs = Math.min(pauseMs, ownMs);
         if (waiting) pauseMs = Math.min(pauseMs, backOffMs(horizonLooks, HORIZON_BACK_OFF));

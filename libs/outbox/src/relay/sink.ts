@@ -62,7 +62,7 @@ export interface Sink extends SinkSettings {
 }
 
 export function topicOf(template: string, { tenantId, stream }: { tenantId: string; stream: string }): string {
-  return template.replaceAll('{tenant}', tenantId).replaceAll('{stream}', stream);
+  return template.includes('{') ? template.replaceAll('{tenant}', tenantId).replaceAll('{stream}', stream) : template;
 }
 
 /** The types of a filter as patterns of LIKE. */
