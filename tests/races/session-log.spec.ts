@@ -74,6 +74,23 @@ describe('a lease that changes hands', () => {
     expect(await logOf(sessionId)).toEqual(['late']);
   });
 
+  test('that is given back while an append of it waits is over for it, and for a renewal', async () => {
+    const { key, sessionId, epoch } = await aLeased();
+
+    const held = await hold(t.db, (tx) => releaseSessionLease(tx, { ...key, owner: 'a', epoch }));
+    const calls = [
+      ending(append(t.db, sessionId, { epoch, events: [said('late')] })),
+      ending(inTransaction(t.db, (tx) => append(tx, sessionId, { epoch, events: [said('late')] }))),
+      ending(inTransaction(t.db, (tx) => renewSessionLease(tx, { ...key, owner: 'a', epoch }))),
+    ];
+    await waitUntilBlocked(t.db, 3);
+    await held.commit();
+
+    for (const refused of await Promise.all(calls))
+      expect(refused).toMatchObject({ code: 'session_lease_lost', data: { currentEpoch: epoch } });
+    expect(await logOf(sessionId)).toEqual([]);
+  });
+
   test('goes to one of two who ask for it at once', async () => {
     const key = await aSession();
 

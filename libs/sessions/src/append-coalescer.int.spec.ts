@@ -95,7 +95,7 @@ test('many writers at once share statements, and each log is whole, in the feed 
 });
 
 test('each is judged by itself: what is refused of one takes nothing from the others', async () => {
-  const refused = ['moved', 'rebuilt', 'taken', 'ended', 'deleted', 'late', 'held'] as const;
+  const refused = ['moved', 'rebuilt', 'taken', 'ended', 'released', 'deleted', 'late', 'held'] as const;
   const appends = [await prepared('fine', [said('a'), said('b')], { epoch: await leased('fine'), appendId: 'x' })];
   for (const id of refused) appends.push(await prepared(id, [said('a')], { epoch: await leased(id) }));
   const late = appends[refused.indexOf('late') + 1] as PlainAppend;
@@ -112,6 +112,7 @@ test('each is judged by itself: what is refused of one takes nothing from the ot
   await set('rebuilt', 'views_epoch = views_epoch + 1');
   await set('taken', 'lease_epoch = lease_epoch + 1');
   await set('ended', 'lease_expires_at = runplane.app_now()');
+  await set('released', 'lease_owner = NULL, lease_expires_at = NULL');
   await t.db.pool.query(`UPDATE runplane.sessions SET deleted_at = now() WHERE session_id = 'deleted'`);
   await set('deleted', 'deleted_at = now()');
   const holder = await openClient(t.url);
@@ -122,7 +123,7 @@ test('each is judged by itself: what is refused of one takes nothing from the ot
   await holder.query('ROLLBACK');
   await holder.end();
   expect(Object.fromEntries(appends.map(({ sessionId }, i) => [sessionId, verdicts[i]?.ok]))).toEqual({
-    ...{ fine: true, moved: false, rebuilt: false, taken: false, ended: false, deleted: false, late: false },
+    ...{ fine: true, moved: false, rebuilt: false, taken: false, ended: false, released: false, deleted: false, late: false },
     ...{ held: undefined, absent: undefined },
   });
   expect((await logOf(t.db, 'fine')).map(({ content, append_id, append_count }) => [content, append_id, append_count])).toEqual([

@@ -57,8 +57,9 @@ export function appendStatement(
       SELECT tenant_id, session_id, last_sequence, views_epoch, last_tx, lease_epoch, lease_expires_at, claim_epoch, deleted_at, project_id, partition_key, shard
       FROM runplane.session_heads WHERE tenant_id = ${tenantId}::text AND session_id = ${sessionId}::text FOR NO KEY UPDATE
     )${guard.claim === null ? emptySql : lockClaim}, j AS MATERIALIZED (
-      SELECT x.*, x.last_sequence = ${String(guard.lastSequence)}::bigint AND x.views_epoch = ${guard.viewsEpoch}::int ${fence} ${open} ${inForce(guard.claim)}
-          AND x.now BETWEEN ${earliest}::timestamptz AND ${latest}::timestamptz AS ok,
+      -- IS TRUE: a lease that was given back has no end, and a comparison with it no answer.
+      SELECT x.*, (x.last_sequence = ${String(guard.lastSequence)}::bigint AND x.views_epoch = ${guard.viewsEpoch}::int ${fence} ${open} ${inForce(guard.claim)}
+          AND x.now BETWEEN ${earliest}::timestamptz AND ${latest}::timestamptz) IS TRUE AS ok,
         greatest(x.last_tx, ${String(floor)}::bigint, ${feedTx}) AS tx,
         -- Behind the lock, as FEED-1 demands.
         ${nextPosition} AS position

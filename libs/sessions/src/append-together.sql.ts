@@ -77,8 +77,8 @@ function togetherStatement(appends: readonly PlainAppend[]): Sql {
         FROM runplane.session_heads h WHERE h.tenant_id = c.tenant_id AND h.session_id = c.session_id FOR NO KEY UPDATE SKIP LOCKED
       ) h
     ), j AS MATERIALIZED (
-      SELECT x.*, x.last_sequence = x.read_sequence AND x.views_epoch = x.read_views_epoch AND x.deleted_at IS NULL
-          AND (x.epoch IS NULL OR x.lease_epoch = x.epoch AND x.lease_expires_at > x.now) AND x.now BETWEEN x.earliest AND x.latest AS ok,
+      SELECT x.*, (x.last_sequence = x.read_sequence AND x.views_epoch = x.read_views_epoch AND x.deleted_at IS NULL
+          AND (x.epoch IS NULL OR x.lease_epoch = x.epoch AND x.lease_expires_at > x.now) AND x.now BETWEEN x.earliest AND x.latest) IS TRUE AS ok,
         greatest(x.last_tx, ${feedTx}) AS tx,
         -- Behind the lock, as FEED-1 demands.
         ${nextPosition} AS position

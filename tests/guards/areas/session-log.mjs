@@ -33,6 +33,13 @@ export const sessionLogGuards = [
     test: sessionWriter('a writer whose lease is taken by another stops'),
   },
   {
+    name: 'a lease that was given back while an append waited is a refusal, not a row without an answer',
+    file: statement,
+    text: 'AND ${latest}::timestamptz) IS TRUE AS ok',
+    replacement: 'AND ${latest}::timestamptz) AS ok',
+    test: races('session-log', 'that is given back while an append of it waits'),
+  },
+  {
     name: 'a fenced append judges the end of the lease after the wait',
     file: statement,
     text: 'AND x.lease_expires_at > x.now`',
