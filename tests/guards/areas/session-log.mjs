@@ -7,8 +7,8 @@ export const sessionLogGuards = [
   {
     name: 'an append is right at the sequence that it was decided on',
     file: statement,
-    text: 'SELECT x.*, x.last_sequence = ${String(guard.lastSequence)}::bigint AND',
-    replacement: 'SELECT x.*, ${String(guard.lastSequence)}::bigint IS NOT NULL AND',
+    text: 'SELECT x.*, (x.last_sequence = ${String(guard.lastSequence)}::bigint AND',
+    replacement: 'SELECT x.*, (${String(guard.lastSequence)}::bigint IS NOT NULL AND',
     test: sessionAppends('twenty appends at once'),
   },
   {

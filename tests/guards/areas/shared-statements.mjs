@@ -96,8 +96,8 @@ export const sharedStatementsGuards = [
   {
     name: 'the clock of an append in a batch is judged',
     file: `${SESSIONS}/append-together.sql.ts`,
-    text: ' AND x.now BETWEEN x.earliest AND x.latest AS ok',
-    replacement: ' AS ok',
+    text: ' AND x.now BETWEEN x.earliest AND x.latest) IS TRUE AS ok',
+    replacement: ') IS TRUE AS ok',
     test: sessionsTogether('each is judged by itself'),
   },
   {
