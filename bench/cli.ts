@@ -6,6 +6,7 @@ import { growthExpectations, runGrowthBench } from './growth/run';
 import { expectationLine, isMet, tableOf, writeJson, type Expectation } from './support/result';
 import { queuePeersExpectations, runQueuePeersBench } from './queue-peers/run';
 import { RELAY_CASES, relayExpectations, runRelayBench } from './relay/run';
+import { relayStatusExpectations, runRelayStatusBench } from './relay-status/run';
 import { runSessionAppendBench, sessionAppendExpectations } from './session-append/run';
 import { runWaitersBench, waitersExpectations } from './waiters/run';
 
@@ -178,6 +179,26 @@ program
     console.log(`\n${tableOf(report.results)}\n`);
     if (report.delays.length > 0) console.log(`From commit to broker:\n${tableOf(report.delays)}\n`);
     judge(relayExpectations(report), check === true);
+  });
+
+interface RelayStatusOptions {
+  readonly rows: number;
+  readonly smallRows: number;
+  readonly calls: number;
+  readonly check?: true;
+}
+
+program
+  .command('relay-status')
+  .description('what status and `why` of relay and feed take before a short backlog and before a long one')
+  .option('--rows <n>', 'events of the long one', positive, 10_000_000)
+  .option('--small-rows <n>', 'events of the short one', positive, 100_000)
+  .option('--calls <n>', 'calls of each case on each store, in turns', positive, 50)
+  .option('--check', 'exit with 1 when an expectation is not met')
+  .action(async ({ check, ...bench }: RelayStatusOptions) => {
+    const results = await runRelayStatusBench({ ...bench, say: progress });
+    console.log(`\n${tableOf(results)}\n`);
+    judge(relayStatusExpectations(results), check === true);
   });
 
 interface GrowthOptions {

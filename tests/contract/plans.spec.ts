@@ -4,6 +4,7 @@ import { aRun } from '@runplane/runs/testing';
 import { explain, nodesOf, PAGES_MAX, pagesOf, scansOf, statementOf, type Hot } from '../support/plans';
 import { feedStatements, findFeedPlaces } from './plans/feed';
 import { findQueuePlaces, queueStatements } from './plans/queue';
+import { beginRelay, fillRelay, findRelayPlaces, relayStatements } from './plans/relay';
 import { findRunPlaces, runStatements } from './plans/runs';
 import { findViewPlaces, viewStatements } from './plans/session-views';
 import { findSessionPlaces, sessionStatements } from './plans/sessions';
@@ -24,12 +25,14 @@ const HOT: Record<string, Hot> = {
   ...viewStatements,
   ...runStatements,
   ...feedStatements,
+  ...relayStatements,
 };
 
 let client: pg.Client;
 beforeAll(async () => {
   client = await openClient(t.url);
   await begin(t.db);
+  await beginRelay();
 });
 afterAll(() => client.end());
 
@@ -56,8 +59,9 @@ describe('on an empty store', () => {
 
 describe(`on a store of ${ROWS} of everything`, () => {
   beforeAll(async () => {
+    await fillRelay();
     await fill();
-    for (const find of [findQueuePlaces, findSessionPlaces, findViewPlaces, findRunPlaces, findFeedPlaces]) await find();
+    for (const find of [findQueuePlaces, findSessionPlaces, findViewPlaces, findRunPlaces, findFeedPlaces, findRelayPlaces]) await find();
   });
 
   describe.each(PLANNING)('planned for %s', (_planning, settings) => {

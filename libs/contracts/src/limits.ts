@@ -46,6 +46,9 @@ export const FEED_LAG_LIST_ROWS_MAX = 1_000;
 export const FEED_HOLDUP_QUERY_CODE_POINTS_MAX = 200;
 /** A consumer that has not been heard of for so long holds back no retention. */
 export const FEED_CONSUMER_SILENT_DAYS_DEFAULT = 14;
+/** Parked keys that one call lets be tried again, and held events that one call forgets: each is one transaction. */
+export const RETRY_KEYS_MAX = 1_000;
+export const FORGET_HELD_MAX = 10_000;
 /** An event that a sink has refused for good is given up when it has waited for so long. */
 export const PARKED_DAYS_DEFAULT = 30;
 /** How long events stay in the outbox for readers that are not registered. */

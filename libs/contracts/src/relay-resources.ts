@@ -1,6 +1,6 @@
 import { z } from 'zod';
 import { identifier } from './identifiers';
-import { OUTBOX_SHARDS } from './limits';
+import { OUTBOX_SHARDS, RETRY_KEYS_MAX } from './limits';
 import { JsonRecord } from './wire-json';
 
 // Sinks of the relay as they cross the wire: the operator's, over all tenants.
@@ -99,10 +99,21 @@ export const SkippedEvent = z
 export type SkippedEvent = z.infer<typeof SkippedEvent>;
 
 export const RetryKeys = z
-  .strictObject({ key: PartitionKey.optional().meta({ description: 'Absent: all parked keys of the sink' }) })
+  .strictObject({
+    key: PartitionKey.optional().meta({ description: 'Absent: the parked keys of the sink, those first that wait longest' }),
+    before: time
+      .optional()
+      .meta({ description: 'Of the answer before: only keys that were parked by then, so that what is parked anew is not tried for ever' }),
+  })
   .meta({ id: 'RetryKeys' });
 export type RetryKeys = z.infer<typeof RetryKeys>;
-export const RetriedKeys = z.strictObject({ keyCount: z.int() }).meta({ id: 'RetriedKeys' });
+export const RetriedKeys = z
+  .strictObject({
+    keyCount: z.int(),
+    more: z.boolean().meta({ description: `True after ${RETRY_KEYS_MAX} keys: call again with \`before\` for the rest` }),
+    before: time,
+  })
+  .meta({ id: 'RetriedKeys' });
 export type RetriedKeys = z.infer<typeof RetriedKeys>;
 
 export const Republish = z
@@ -130,7 +141,16 @@ export const EnableSink = z
   })
   .meta({ id: 'EnableSink' });
 export type EnableSink = z.infer<typeof EnableSink>;
-export const ChangedSink = z.strictObject({ sink: z.string(), enabled: z.boolean(), changed: z.boolean() }).meta({ id: 'ChangedSink' });
+export const ChangedSink = z
+  .strictObject({
+    sink: z.string(),
+    enabled: z.boolean(),
+    changed: z.boolean(),
+    more: z.boolean().meta({
+      description: 'A part of what was held is forgotten; the sink is disabled until the rest is: make the same call again',
+    }),
+  })
+  .meta({ id: 'ChangedSink' });
 export type ChangedSink = z.infer<typeof ChangedSink>;
 
 /** Each has its sentence in libs/outbox/src/relay/explanation.ts and a test that makes it. */

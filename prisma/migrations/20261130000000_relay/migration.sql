@@ -9,6 +9,8 @@ CREATE TABLE "runplane"."outbox_sinks" (
     "name" TEXT NOT NULL,
     "kind" TEXT NOT NULL,
     "enabled" BOOLEAN NOT NULL DEFAULT true,
+    "restart_tx" BIGINT,
+    "restart_position" BIGINT,
     "created_at" TIMESTAMPTZ(3) NOT NULL DEFAULT runplane.app_now(),
 
     CONSTRAINT "outbox_sinks_pkey" PRIMARY KEY ("name")
@@ -89,6 +91,12 @@ CREATE INDEX "outbox_blocked_keys_due" ON "runplane"."outbox_blocked_keys"("sink
 CREATE INDEX "outbox_blocked_keys_parked" ON "runplane"."outbox_blocked_keys"("sink", "parked_at", "partition_key") WHERE (parked_at IS NOT NULL);
 
 -- CreateIndex
+CREATE INDEX "outbox_blocked_keys_parked_list" ON "runplane"."outbox_blocked_keys"("sink", "shard", "partition_key") WHERE (parked_at IS NOT NULL);
+
+-- CreateIndex
+CREATE INDEX "outbox_blocked_keys_retrying_list" ON "runplane"."outbox_blocked_keys"("sink", "shard", "partition_key") WHERE (parked_at IS NULL);
+
+-- CreateIndex
 CREATE INDEX "outbox_blocked_keys_sink_attempts_idx" ON "runplane"."outbox_blocked_keys"("sink", "attempts");
 
 -- CreateIndex
@@ -97,7 +105,9 @@ CREATE INDEX "outbox_blocked_keys_sink_tx_position_idx" ON "runplane"."outbox_bl
 
 -- By hand: rules that hold whoever writes, also through Prisma Studio. The names are the rules.
 ALTER TABLE "runplane"."outbox_sinks"
-  ADD CONSTRAINT "outbox_sinks_name_is_simple" CHECK ("name" ~ '^[a-z0-9][a-z0-9-]{0,63}$');
+  ADD CONSTRAINT "outbox_sinks_name_is_simple" CHECK ("name" ~ '^[a-z0-9][a-z0-9-]{0,63}$'),
+  ADD CONSTRAINT "outbox_sinks_restart_is_whole" CHECK (num_nulls("restart_tx", "restart_position") IN (0, 2)),
+  ADD CONSTRAINT "outbox_sinks_restart_is_disabled" CHECK (NOT "enabled" OR "restart_tx" IS NULL);
 ALTER TABLE "runplane"."outbox_shards"
   ADD CONSTRAINT "outbox_shards_shard_in_range" CHECK ("shard" BETWEEN 0 AND 31),
   ADD CONSTRAINT "outbox_shards_holder_is_whole" CHECK (num_nulls("owner", "expires_at") IN (0, 2)),

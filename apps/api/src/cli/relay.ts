@@ -1,4 +1,4 @@
-import type { BlockedKeyPage, SinkStatus, WebhookDeliveryPage } from '@runplane/contracts';
+import { FORGET_HELD_MAX, type BlockedKeyPage, type SinkStatus, type WebhookDeliveryPage } from '@runplane/contracts';
 import { createRelayControl, explainSink, getRelayStatus, listBlockedKeys, listWebhookDeliveries } from '@runplane/outbox';
 import { InvalidArgumentError, type Command } from 'commander';
 import { describeWhy } from './why';
@@ -48,7 +48,15 @@ export function addRelayCommands(program: Command, terminal: Terminal): void {
     .command('retry <sink> [key]')
     .description('Try a blocked key again at once; without a key: all parked ones.')
     .action(async (sink: string, key: string | undefined, _options: object, command: Command) => {
-      const done = await withDb(command, (db) => createRelayControl(db).retryBlockedKeys({ sink, key }));
+      const done = await withDb(command, async (db) => {
+        for (let keyCount = 0, before: string | undefined; ;) {
+          const part = await createRelayControl(db).retryBlockedKeys({ sink, key, before });
+          ({ before } = part);
+          keyCount += part.keyCount;
+          if (!part.more) return { ...part, keyCount };
+          terminal.err(`${keyCount} keys …\n`);
+        }
+      });
       terminal.print(command, done, () => `${done.keyCount} keys are tried again`);
     });
   relay
@@ -63,9 +71,18 @@ export function addRelayCommands(program: Command, terminal: Terminal): void {
   relay
     .command('enable <sink>')
     .description('Let relays serve the sink again: where it was, or from a start.')
-    .option('--start <start>', '`now`, `oldest` or a cursor; what was held is forgotten then')
+    .option(
+      '--start <start>',
+      '`now`, `oldest` or a cursor; what was held is forgotten then, part by part: interrupted, it goes on with the next call',
+    )
     .action(async (sink: string, options: { start?: string }, command: Command) => {
-      const done = await withDb(command, (db) => createRelayControl(db).enableSink({ sink, ...options }));
+      const done = await withDb(command, async (db) => {
+        for (let call = options, parts = 1; ; call = {}, parts += 1) {
+          const part = await createRelayControl(db).enableSink({ sink, ...call });
+          if (!part.more) return { ...part, changed: part.changed || parts > 1 };
+          terminal.err(`${parts * FORGET_HELD_MAX} held events forgotten …\n`);
+        }
+      });
       terminal.print(command, done, () => (done.changed ? `${sink} is enabled` : `${sink} was enabled already`));
     });
   relay

@@ -1,9 +1,10 @@
 import { type BLOCKED_KEY_STATES, defineCursor, OUTBOX_SHARDS, PartitionKey, type BlockedKey } from '@runplane/contracts';
-import { column, rows, sql, type SqlExecutor } from '@runplane/database';
+import { column, emptySql, rows, sql, type SqlExecutor } from '@runplane/database';
 import { z } from 'zod';
 import { encodeFeedCursor } from '../feed-cursor';
 import { eventsOf } from '../outbox-rows.sql';
 import { HELD_COUNT_MAX } from './operate.sql';
+import { shardOfKey } from './shard-of-key';
 
 export interface ListBlocked {
   readonly sink: string;
@@ -45,6 +46,9 @@ const pageCursor = defineCursor(
   }),
 );
 
+/** As the indexes spell it: a few keys of one state are found among many of the other. */
+const OF_STATE = { parked: sql`AND b.parked_at IS NOT NULL`, retrying: sql`AND b.parked_at IS NULL` };
+
 /** One page, with the event at which each key is blocked: the first one held. */
 export async function listBlockedRows(
   on: SqlExecutor,
@@ -64,8 +68,8 @@ export async function listBlockedRows(
     FROM (
       SELECT * FROM runplane.outbox_blocked_keys b
       WHERE b.sink = ${sink}::text AND (b.shard, b.partition_key) > (${after.shard}::int, ${after.key}::text)
-        AND (${state ?? null}::text IS NULL OR (b.parked_at IS NOT NULL) = (${state ?? null}::text = 'parked'))
-        AND (${key ?? null}::text IS NULL OR b.partition_key = ${key ?? null}::text)
+        ${state === undefined ? emptySql : OF_STATE[state]}
+        ${key === undefined ? emptySql : sql`AND b.shard = ${shardOfKey(key)}::int AND b.partition_key = ${key}::text`}
       ORDER BY b.shard, b.partition_key LIMIT ${limit + 1}::int
     ) b CROSS JOIN LATERAL (
       SELECT coalesce(h.tx, b.tx) AS tx, coalesce(h.position, b.position) AS position FROM (VALUES (1)) one LEFT JOIN LATERAL (

@@ -3,8 +3,8 @@ import {
   BlockedKeyNotFound,
   LIST_ROWS_DEFAULT,
   parseInput,
-  partitionOf,
   RetryKeys,
+  RETRY_KEYS_MAX,
   SkipEvent,
   type BlockedKeyPage,
   type RetriedKeys,
@@ -13,16 +13,11 @@ import {
 import { executorOf, readStore, type At, type Tx } from '@runplane/database';
 import { decodeFeedCursor, encodeFeedCursor } from '../feed-cursor';
 import { listBlockedRows, toBlockedKey, type ListBlocked } from './blocked-key-list.sql';
-import { ALL_SHARDS, deleteHeld, findBlockedAt, freeKeys, lockShards } from './operate.sql';
+import { ALL_SHARDS, deleteHeld, findBlockedAt, freeKey, freeParkedKeys, lockShards, readTime } from './operate.sql';
 import { requireSink } from './require-sink';
+import { shardOfKey } from './shard-of-key';
 
 // What an operator does about keys that a sink does not take.
-
-/** Tenants have no slash in their ids. */
-export function shardOfKey(key: string): number {
-  const slash = key.indexOf('/');
-  return partitionOf(key.slice(0, slash), key.slice(slash + 1)).shard;
-}
 
 /**
  * Blocked keys of a sink, by shard and key: parked ones, those that are tried again by themselves, or both.
@@ -60,26 +55,34 @@ export async function skipBlockedEvent(tx: Tx, { sink, ...input }: { sink: strin
     throw new BlockedKeyMoved(`Key ${key} is not blocked at this event any more: read the list again.`, { sink, key, cursor: now });
   }
   await deleteHeld(tx, { sink, shard, key }, place);
-  await freeKeys(tx, { sink, shards: [shard], key });
+  await freeKey(tx, { sink, shard, key });
   tx.changed('feed');
   return { key, skipped: cursor, heldCount: blocked.heldCount - 1 };
 }
 
 /**
- * Lets a blocked key, or every parked key of the sink, be tried again at once, with all its attempts.
+ * Lets a blocked key, or the parked keys of the sink, be tried again at once, with all their attempts; of these a bounded number a call, those first
+ * that wait longest.
  *
+ * Input     key; or before: of the answer before, for the next ones.
+ * Returns   how many; more: there are others that were parked by `before`.
  * Locks     outbox shards, by number.   Writes: outbox_blocked_keys.
  * Errors    SinkNotFound; BlockedKeyNotFound for a named key.   Repeat: safe.
  */
 export async function retryBlockedKeys(tx: Tx, { sink, ...input }: { sink: string } & RetryKeys): Promise<RetriedKeys> {
-  const { key } = parseInput(RetryKeys, input);
+  const { key, before: given } = parseInput(RetryKeys, input);
   await requireSink(tx, sink);
   const shards = key === undefined ? ALL_SHARDS : [shardOfKey(key)];
   await lockShards(tx, sink, shards);
-  const keyCount = await freeKeys(tx, { sink, shards, key });
-  if (key !== undefined && keyCount === 0) throw keyNotFound(sink, key);
+  const before = given ?? (await readTime(tx));
+  if (key !== undefined) {
+    if (!(await freeKey(tx, { sink, shard: shardOfKey(key), key }))) throw keyNotFound(sink, key);
+    tx.changed('feed');
+    return { keyCount: 1, more: false, before };
+  }
+  const keyCount = await freeParkedKeys(tx, { sink, before, limit: RETRY_KEYS_MAX });
   tx.changed('feed');
-  return { keyCount };
+  return { keyCount, more: keyCount === RETRY_KEYS_MAX, before };
 }
 
 const keyNotFound = (sink: string, key: string): BlockedKeyNotFound =>

@@ -1,6 +1,7 @@
 import {
   CursorExpired,
   EnableSink,
+  FORGET_HELD_MAX,
   parseInput,
   Republish,
   RepublishRunning,
@@ -9,9 +10,20 @@ import {
   type Republishing,
 } from '@runplane/contracts';
 import { readStore, type Tx } from '@runplane/database';
-import { encodeFeedCursor } from '../feed-cursor';
+import { encodeFeedCursor, isBefore } from '../feed-cursor';
+import type { FeedPlace } from '../feed.sql';
 import { holdOutboxFloor } from '../outbox-floor.sql';
-import { ALL_SHARDS, lockShards, restartShards, standsBelow, writeEnabled, writeReplay } from './operate.sql';
+import {
+  ALL_SHARDS,
+  findRestart,
+  forgetHeld,
+  lockShards,
+  restartShards,
+  standsBelow,
+  writeEnabled,
+  writeReplay,
+  writeRestart,
+} from './operate.sql';
 import { startOf } from './register-sinks';
 import { requireSink } from './require-sink';
 
@@ -47,30 +59,44 @@ export async function disableSink(tx: Tx, { sink }: { sink: string }): Promise<C
   await lockShards(tx, sink, ALL_SHARDS);
   if (enabled) await writeEnabled(tx, sink, false);
   tx.changed(`relay:${sink}`);
-  return { sink, enabled: false, changed: enabled };
+  return { sink, enabled: false, changed: enabled, more: false };
 }
 
 /**
- * Lets relays serve the sink again: where it was, or from `start`.
+ * Lets relays serve the sink again: where it was, or from `start`. What it held is forgotten then, so much a call: while there is more the sink is
+ * disabled, and the same call, with or without the start, goes on.
  *
- * Locks     floor (FOR SHARE) → outbox shards, by number.
+ * Locks     floor (FOR SHARE) → outbox shards, by number.   Writes: outbox_sinks, outbox_shards; with a start outbox_held, outbox_blocked_keys.
  * Errors    SinkNotFound, InvalidCursor, CursorExpired (what it had not got has been removed meanwhile: give a start).   Repeat: safe without a start.
  */
 export async function enableSink(tx: Tx, { sink, ...input }: { sink: string } & EnableSink): Promise<ChangedSink> {
   const { start } = parseInput(EnableSink, input);
   const { enabled } = await requireSink(tx, sink);
   const floor = await holdOutboxFloor(tx);
-  const place = start === undefined ? undefined : await startOf(tx, start);
+  const given = start === undefined ? undefined : await startOf(tx, start);
   await lockShards(tx, sink, ALL_SHARDS);
-  if (!enabled && place === undefined && (await standsBelow(tx, sink, floor))) {
-    const { storeId } = await readStore(tx);
-    throw new CursorExpired(`Events that ${sink} had not got may have been removed while it was disabled: enable it with a start.`, {
-      oldestCursor: encodeFeedCursor(storeId, floor),
-      reason: 'below-retention',
-    });
-  }
-  if (place !== undefined) await restartShards(tx, sink, place);
-  if (!enabled || place !== undefined) await writeEnabled(tx, sink, true);
+  const place = given ?? (await findRestart(tx, sink));
+  if (place === undefined ? !enabled && (await standsBelow(tx, sink, floor)) : isBefore(place, floor)) throw await expired(tx, sink, floor);
   tx.changed(`relay:${sink}`);
-  return { sink, enabled: true, changed: !enabled || place !== undefined };
+  if (place !== undefined) {
+    // Whoever relays loses the shards before anything is forgotten.
+    const isForgotten = await forgetHeld(tx, sink, FORGET_HELD_MAX);
+    if (!isForgotten) {
+      await writeEnabled(tx, sink, false);
+      await writeRestart(tx, sink, place);
+      return { sink, enabled: false, changed: true, more: true };
+    }
+    await writeRestart(tx, sink, undefined);
+    await restartShards(tx, sink, place);
+  }
+  if (!enabled || place !== undefined) await writeEnabled(tx, sink, true);
+  return { sink, enabled: true, changed: !enabled || place !== undefined, more: false };
+}
+
+async function expired(tx: Tx, sink: string, floor: FeedPlace): Promise<CursorExpired> {
+  const { storeId } = await readStore(tx);
+  return new CursorExpired(`Events that ${sink} had not got may have been removed while it was disabled: enable it with a start.`, {
+    oldestCursor: encodeFeedCursor(storeId, floor),
+    reason: 'below-retention',
+  });
 }

@@ -1,5 +1,5 @@
 import type { SqlExecutor, Tx } from '@runplane/database';
-import { deleteHeld, freeKeys, lockShards } from './operate.sql';
+import { deleteHeld, freeKey, lockShards } from './operate.sql';
 import {
   findUndelivered,
   isStillParked,
@@ -67,7 +67,7 @@ export async function dropParkedEvent(tx: Tx, parked: ParkedEventKey, { days }: 
   await lockShards(tx, sink, [shard]);
   if (!(await isStillParked(tx, parked, days))) return false;
   await deleteHeld(tx, { sink, shard, key }, place);
-  await freeKeys(tx, { sink, shards: [shard], key });
+  await freeKey(tx, { sink, shard, key });
   tx.changed('feed');
   return true;
 }

@@ -1,9 +1,10 @@
 import { OUTBOX_SHARDS, parseInput, PartitionKey, SinkNotFound, type RelayExplanation } from '@runplane/contracts';
 import { executorOf, type At } from '@runplane/database';
 import { z } from 'zod';
-import { listBlockedKeys, shardOfKey } from './blocked-keys';
+import { listBlockedKeys } from './blocked-keys';
 import { findShardFacts } from './explain.sql';
 import { explainRelay } from './explanation';
+import { shardOfKey } from './shard-of-key';
 
 const ShardNumber = z
   .int()

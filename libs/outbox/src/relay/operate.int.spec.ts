@@ -1,4 +1,4 @@
-import { encodeCursor, partitionOf } from '@runplane/contracts';
+import { encodeCursor, FORGET_HELD_MAX, partitionOf, RETRY_KEYS_MAX } from '@runplane/contracts';
 import { openClient, useDatabase, waitForHorizon, waitUntilBlocked } from '@runplane/database/testing';
 import { refused } from '../publisher';
 import { readFeed } from '../read-feed';
@@ -61,9 +61,14 @@ test('an operator sees how a sink stands, and why a key waits, and skips, retrie
       code: 'invalid_cursor',
     });
 
-  expect(await control.retryBlockedKeys({ sink: 'one' })).toEqual({ keyCount: 1 });
+  const retried = await control.retryBlockedKeys({ sink: 'one' });
+  expect(retried).toEqual({ keyCount: 1, more: false, before: expect.any(String) });
   await pass();
   expect(shown()).toEqual([1]);
+  // It is parked anew: the rest of the call before has nothing to do with it.
+  expect(await control.retryBlockedKeys({ sink: 'one', before: new Date(Date.parse(retried.before) - 1).toISOString() })).toMatchObject({
+    keyCount: 0,
+  });
   const cursor = keys[0]?.cursor ?? '';
   expect(await control.skipBlockedEvent({ sink: 'one', key: 'acme/a', cursor })).toMatchObject({ heldCount: 2 });
   await expect(control.skipBlockedEvent({ sink: 'one', key: 'acme/a', cursor })).rejects.toMatchObject({ code: 'blocked_key_moved' });
@@ -134,4 +139,31 @@ test('two tenants with the same session id: a poisoned event of one does not del
 
   expect(memory.arrived.map(({ partitionKey, sequence }) => `${partitionKey} ${sequence}`)).toEqual(['globex/same 1', 'globex/same 2']);
   expect((await listBlockedKeys(t.db, { sink: 'three' })).keys).toMatchObject([{ key: 'acme/same', state: 'parked', attempts: 1 }]);
+});
+
+test('what a sink holds is tried again, or forgotten, in parts: interrupted, the next call goes on, and the sink waits for the last', async () => {
+  const { pass } = await aSink('four');
+  const control = createRelayControl(t.db);
+  await t.db.pool.query(
+    `INSERT INTO runplane.outbox_blocked_keys (sink, shard, partition_key, tx, position, attempts, ready_at, parked_at)
+       SELECT 'four', i % 32, 'acme/k' || i, 1, i, 1, now(), now() - i * interval '1 s' FROM generate_series(0, $1::int) i`,
+    [RETRY_KEYS_MAX],
+  );
+  await t.db.pool.query(
+    `INSERT INTO runplane.outbox_held (sink, shard, partition_key, tx, position) SELECT 'four', 0, 'acme/k0', 1, i FROM generate_series(0, $1::int) i`,
+    [FORGET_HELD_MAX],
+  );
+  const { before, ...first } = await control.retryBlockedKeys({ sink: 'four' });
+  expect(first).toEqual({ keyCount: RETRY_KEYS_MAX, more: true });
+  expect((await listBlockedKeys(t.db, { sink: 'four', state: 'parked' })).keys).toMatchObject([{ key: 'acme/k0' }]); // parked last
+  expect(await control.retryBlockedKeys({ sink: 'four', before })).toEqual({ keyCount: 1, more: false, before });
+
+  expect(await control.enableSink({ sink: 'four', start: 'oldest' })).toEqual({ sink: 'four', enabled: false, changed: true, more: true });
+  expect(await pass()).toMatchObject({ sent: 0, lost: [] });
+  expect(await getSinkStatus(t.db, { sink: 'four' })).toMatchObject({ enabled: false, heldCount: 1, shardsHeld: 0 });
+  expect(await control.enableSink({ sink: 'four' })).toEqual({ sink: 'four', enabled: true, changed: true, more: false });
+  const { heldCount, retryingCount, backlogCount } = await getSinkStatus(t.db, { sink: 'four' });
+  expect({ heldCount, retryingCount }).toEqual({ heldCount: 0, retryingCount: 0 });
+  expect(backlogCount).toBeGreaterThan(0); // from the oldest event on, as the first call has said
+  expect(await control.enableSink({ sink: 'four' })).toMatchObject({ changed: false });
 });

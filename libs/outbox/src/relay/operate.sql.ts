@@ -74,25 +74,40 @@ export async function deleteHeld(tx: Tx, { sink, shard, key }: KeyOfSink, place:
       AND tx = ${String(place.tx)}::bigint AND position = ${String(place.position)}::bigint`);
 }
 
-/** Lets keys be tried at once: one, or all that are parked. The row itself stays until its owner has sent what is held. Returns how many. */
-export async function freeKeys(
-  tx: Tx,
-  { sink, shards, key }: { sink: string; shards: readonly number[]; key: string | undefined },
-): Promise<number> {
+const FREED = sql`attempts = 0, failures = 0, parked_at = NULL, ready_at = runplane.app_now(), revision = revision + 1`;
+
+/** Lets a key be tried at once. The row itself stays until its owner has sent what is held. False: it is not blocked. */
+export async function freeKey(tx: Tx, { sink, shard, key }: KeyOfSink): Promise<boolean> {
+  const freed = await maybeRow(
+    tx,
+    z.object({ done: column.int }),
+    sql`UPDATE runplane.outbox_blocked_keys SET ${FREED}
+        WHERE sink = ${sink}::text AND shard = ${shard}::int AND partition_key = ${key}::text RETURNING 1 AS "done"`,
+  );
+  return freed !== undefined;
+}
+
+/** The same for keys that were parked by some time, those first that wait longest; under the lock of all shards nobody moves their rows. Returns how many. */
+export async function freeParkedKeys(tx: Tx, { sink, before, limit }: { sink: string; before: string; limit: number }): Promise<number> {
   const { n } = await oneRow(
     tx,
     z.object({ n: column.int }),
     sql`
     WITH freed AS (
-      UPDATE runplane.outbox_blocked_keys
-      SET attempts = 0, failures = 0, parked_at = NULL, ready_at = runplane.app_now(), revision = revision + 1
-      WHERE sink = ${sink}::text AND shard = ANY (${[...shards]}::int[])
-        AND CASE WHEN ${key ?? null}::text IS NULL THEN parked_at IS NOT NULL ELSE partition_key = ${key ?? null}::text END
-      RETURNING 1
+      UPDATE runplane.outbox_blocked_keys SET ${FREED} WHERE ctid = ANY (ARRAY(
+        SELECT ctid FROM runplane.outbox_blocked_keys
+        WHERE sink = ${sink}::text AND parked_at IS NOT NULL AND parked_at <= ${before}::timestamptz
+        ORDER BY parked_at, partition_key LIMIT ${limit}::int
+      )) RETURNING 1
     )
     SELECT count(*)::int AS "n" FROM freed`,
   );
   return n;
+}
+
+export async function readTime(on: SqlExecutor): Promise<string> {
+  return (await oneRow(on, z.object({ now: column.time }), sql`SELECT runplane.wire_time(runplane.app_now()::timestamptz(3)) AS "now"`))
+    .now;
 }
 
 /** Begins to send a range again: of each shard what lies in it and the sink has got. Returns how many shards. */
@@ -129,11 +144,50 @@ export async function writeEnabled(tx: Tx, sink: string, enabled: boolean): Prom
     UPDATE runplane.outbox_shards SET owner = NULL, expires_at = NULL, epoch = epoch + 1 WHERE sink = ${sink}::text`);
 }
 
-/** Begins anew at a place; what was held, blocked or being sent again is forgotten. */
+/** Where a sink is to begin anew, until what it holds is forgotten; undefined: it goes on where it is. Under the lock of its shards. */
+export async function findRestart(tx: Tx, sink: string): Promise<FeedPlace | undefined> {
+  const { tx: at, position } = await oneRow(
+    tx,
+    z.object({ tx: column.bigint.nullable(), position: column.bigint.nullable() }),
+    sql`SELECT restart_tx::text AS "tx", restart_position::text AS "position" FROM runplane.outbox_sinks WHERE name = ${sink}::text`,
+  );
+  return at === null || position === null ? undefined : { tx: at, position };
+}
+
+export async function writeRestart(tx: Tx, sink: string, place: FeedPlace | undefined): Promise<void> {
+  await tx.query(sql`
+    UPDATE runplane.outbox_sinks SET restart_tx = ${place === undefined ? null : String(place.tx)}::bigint,
+      restart_position = ${place === undefined ? null : String(place.position)}::bigint
+    WHERE name = ${sink}::text`);
+}
+
+/** Forgets some of what a sink holds, and of its blocked keys. False: there may be more. */
+export async function forgetHeld(tx: Tx, sink: string, limit: number): Promise<boolean> {
+  const { n } = await oneRow(
+    tx,
+    z.object({ n: column.int }),
+    sql`
+    WITH held AS (
+      DELETE FROM runplane.outbox_held h USING (
+        SELECT shard, partition_key, tx, position FROM runplane.outbox_held WHERE sink = ${sink}::text
+        ORDER BY shard, partition_key, tx, position LIMIT ${limit}::int
+      ) x WHERE h.sink = ${sink}::text AND h.shard = x.shard AND h.partition_key = x.partition_key AND h.tx = x.tx AND h.position = x.position
+      RETURNING 1
+    ),
+    keys AS (
+      DELETE FROM runplane.outbox_blocked_keys k USING (
+        SELECT shard, partition_key FROM runplane.outbox_blocked_keys WHERE sink = ${sink}::text ORDER BY shard, partition_key LIMIT ${limit}::int
+      ) x WHERE k.sink = ${sink}::text AND k.shard = x.shard AND k.partition_key = x.partition_key
+      RETURNING 1
+    )
+    SELECT greatest((SELECT count(*) FROM held), (SELECT count(*) FROM keys))::int AS "n"`,
+  );
+  return n < limit;
+}
+
+/** Begins anew at a place; of a sink that holds nothing any more. */
 export async function restartShards(tx: Tx, sink: string, { tx: at, position }: FeedPlace): Promise<void> {
   await tx.query(sql`
-    WITH held AS (DELETE FROM runplane.outbox_held WHERE sink = ${sink}::text),
-    keys AS (DELETE FROM runplane.outbox_blocked_keys WHERE sink = ${sink}::text)
     UPDATE runplane.outbox_shards
     SET tx = ${String(at)}::bigint, position = ${String(position)}::bigint, replay_tx = NULL, replay_position = NULL, replay_to_tx = NULL,
       replay_to_position = NULL, failures = 0, failed_at = NULL, last_error = NULL, ready_at = runplane.app_now()

@@ -37,13 +37,13 @@ export const waitingPlaceOf = ({ heldAt, tx, position, sink }: WaitingRow): Wait
   id: `${tx} ${position} ${sink}`,
 });
 
-/** Of key `b`, as the first held event `h` has it: the sink is served, and refuses the event for good. */
+/** Asked for each row by itself (OFFSET 0), not of whole tables. Of key `b`, as the first held event `h` has it: the sink is served, and refuses the event for good. */
 const IS_PARKED = sql`EXISTS (
       SELECT FROM runplane.outbox_blocked_keys b JOIN runplane.outbox_sinks k ON k.name = b.sink AND k.enabled
-      WHERE b.sink = h.sink AND b.shard = h.shard AND b.partition_key = h.partition_key AND b.parked_at IS NOT NULL
+      WHERE b.sink = h.sink AND b.shard = h.shard AND b.partition_key = h.partition_key AND b.parked_at IS NOT NULL OFFSET 0
     ) AND NOT EXISTS (
       SELECT FROM runplane.outbox_held x
-      WHERE x.sink = h.sink AND x.shard = h.shard AND x.partition_key = h.partition_key AND (x.tx, x.position) < (h.tx, h.position)
+      WHERE x.sink = h.sink AND x.shard = h.shard AND x.partition_key = h.partition_key AND (x.tx, x.position) < (h.tx, h.position) OFFSET 0
     )`;
 
 /** Events that have waited for so many days, those that wait longest first; with each whether its key is parked at it. */

@@ -45,6 +45,7 @@ const behindCursors = (rowsMax: number): Sql => sql`
  * outbox or the backlog.
  */
 export function listStatusRows(on: SqlExecutor, { sink }: { sink?: string | undefined }): Promise<StatusRow[]> {
+  // In the order of an index: a sink of which there is nothing must not read all that others have.
   const counted = (from: Sql): Sql => sql`(SELECT count(*) FROM (SELECT FROM ${from} LIMIT ${COUNT_MAX + 1}::int) counted)::int`;
   return rows(
     on,
@@ -58,9 +59,9 @@ export function listStatusRows(on: SqlExecutor, { sink }: { sink?: string | unde
       (SELECT coalesce(sum(n.events), 0) FROM (
         SELECT CASE WHEN o.tx = s.tx AND o.position <= s.position THEN ${lastPosition} - s.position ELSE o.events END AS events ${behindCursors(COUNT_MAX + 1)}
         LIMIT ${COUNT_MAX + 1}::int) n)::int AS "freshCount",
-      ${counted(sql`runplane.outbox_held h WHERE h.sink = k.name`)} AS "heldCount",
-      ${counted(sql`runplane.outbox_blocked_keys b WHERE b.sink = k.name AND b.parked_at IS NULL`)} AS "retryingCount",
-      ${counted(sql`runplane.outbox_blocked_keys b WHERE b.sink = k.name AND b.parked_at IS NOT NULL`)} AS "parkedCount",
+      ${counted(sql`runplane.outbox_held h WHERE h.sink = k.name ORDER BY h.tx, h.position`)} AS "heldCount",
+      ${counted(sql`runplane.outbox_blocked_keys b WHERE b.sink = k.name AND b.parked_at IS NULL ORDER BY b.shard, b.partition_key`)} AS "retryingCount",
+      ${counted(sql`runplane.outbox_blocked_keys b WHERE b.sink = k.name AND b.parked_at IS NOT NULL ORDER BY b.shard, b.partition_key`)} AS "parkedCount",
       runplane.wire_time((SELECT b.parked_at FROM runplane.outbox_blocked_keys b WHERE b.sink = k.name AND b.parked_at IS NOT NULL
         ORDER BY b.parked_at LIMIT 1)) AS "oldestParkedAt",
       runplane.wire_time(p.oldest) AS "oldestPendingAt", greatest(coalesce((extract(epoch FROM c.now - p.oldest) * 1000)::bigint, 0), 0)::text AS "lagMs",

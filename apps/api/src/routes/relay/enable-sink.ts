@@ -11,7 +11,8 @@ export const enableSinkRoute: Route = (app, { db }) => {
     schema: {
       operationId: 'enableSink',
       summary: 'Let relays serve a sink again',
-      description: 'Where it was, or from `start`.',
+      description:
+        'Where it was, or from `start`: then what it held is forgotten first, so much a call. While the answer has `more`, call again.',
       tags: ['relay'],
       params: SinkParams,
       body: EnableSink,

@@ -11,7 +11,8 @@ export const retryKeysRoute: Route = (app, { db }) => {
     schema: {
       operationId: 'retryBlockedKeys',
       summary: 'Try a blocked key again at once, or all parked ones',
-      description: 'After what stood in the way is gone: a topic was made, a limit raised, a right given.',
+      description:
+        'After what stood in the way is gone: a topic was made, a limit raised, a right given. While the answer has `more`, call again with its `before`.',
       tags: ['relay'],
       params: SinkParams,
       body: RetryKeys,
