@@ -9,7 +9,6 @@ import { aClaimedRun, message, TENANT } from '@runplane/runs/testing';
 
 // Positions of the outbox come from a sequence: rollbacks burn them, a crash skips them. A reader of the feed waits for none of those.
 
-jest.setTimeout(120_000);
 let dir: string;
 let postgres: EmbeddedPostgres;
 let db: Db;

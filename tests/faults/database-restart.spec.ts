@@ -48,13 +48,13 @@ describe('a database that is restarted while the API is idle', () => {
     await createsARun();
 
     await end();
-    await api.untilReady(false, 20_000);
+    await api.untilReady(false, 60_000);
     const refused = await machine
       .client(api)
       .getRun('run-1', { retry: { attemptsMax: 1 } })
       .catch((error: unknown) => error);
     await machine.restartPostgres();
-    await api.untilReady(true, 20_000);
+    await api.untilReady(true, 60_000);
 
     expect(refused).toMatchObject({ code: 'database_unavailable', status: 503 });
     await createsARun();
@@ -107,7 +107,7 @@ describe('under load', () => {
 
     for (const each of appended) await expectStored(each);
     expect([api.pid, api.isRunning]).toEqual([pid, true]);
-    await api.untilReady(true, 20_000);
+    await api.untilReady(true, 60_000);
     expect(await countBackends(`state LIKE 'idle in transaction%'`)).toBe(0);
   });
 
@@ -119,7 +119,7 @@ describe('under load', () => {
     await sleep(300 + Math.random() * 300);
     await machine.postgres.crash();
     await machine.restartPostgres();
-    await api.untilReady(true, 20_000);
+    await api.untilReady(true, 60_000);
     over = true;
     const appended = await Promise.all(runners);
 
@@ -144,7 +144,7 @@ describe('under load', () => {
       await sleep(20);
     }
 
-    await until('no run is left', async () => (await left()) === 0, 20_000);
+    await until('no run is left', async () => (await left()) === 0, 60_000);
     await killer.end();
   });
 });

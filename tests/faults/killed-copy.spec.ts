@@ -18,7 +18,6 @@ import { until } from '../support/until';
 
 // A copy that ends in its middle, with its process or with its connection: nobody ever sees it, nothing of it stays, and the repeat is whole.
 
-jest.setTimeout(120_000);
 const t = useDatabase();
 const tenantId = TENANT;
 const CLI = path.resolve(path.dirname(require.resolve('@runplane/api/package.json')), 'dist/cli.js');

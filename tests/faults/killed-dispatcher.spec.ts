@@ -12,7 +12,6 @@ import { until } from '../support/until';
 // A dispatcher is killed between the launch of a runner and its record, or before the launch: the next one takes the intent up, and the
 // program runs once.
 
-jest.setTimeout(120_000);
 const machine = useMachine();
 const stdin = 'turn' as const;
 const backends = {

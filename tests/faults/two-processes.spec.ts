@@ -14,7 +14,7 @@ const backends = {
   lines: { command: ['/bin/sh', '-c', 'for i in 1 2 3 4 5 6 7 8; do echo "line $i"; sleep 0.1; done'], stdin: 'turn' as const },
 };
 const SESSIONS = 4;
-const CLOSE_MS = 10_000;
+const CLOSE_MS = 30_000;
 
 let staying: ApiProcess;
 let leaving: ApiProcess;
@@ -31,7 +31,7 @@ beforeAll(async () => {
     fetch: balanced([staying, leaving]),
     retry: { attemptsMax: Infinity },
   });
-}, 120_000);
+});
 
 interface Watched {
   readonly runId: string;

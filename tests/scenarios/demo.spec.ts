@@ -8,8 +8,6 @@ import { until } from '../support/until';
 
 // `npm run demo` after its build: what a stranger sees first. Needs a build.
 
-jest.setTimeout(120_000);
-
 const PROGRAM = path.resolve(path.dirname(require.resolve('@runplane/api/package.json')), 'dist/demo.js');
 
 let folder: string;

@@ -13,8 +13,6 @@ import { until } from '../support/until';
 
 // The whole path: an API process, the dispatcher in it, real runner processes with a real program, HTTP between them. Needs a build.
 
-jest.setTimeout(120_000);
-
 /** The program of these tests: says where it is, then a number every few milliseconds, as its turn wishes; ends when a file is there, if asked. */
 const PROGRAM = `
   process.stdin.once('data', async (line) => {

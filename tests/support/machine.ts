@@ -70,7 +70,7 @@ export function useMachine(settings: Partial<TenantSettings> = {}): Machine {
     db = await openDb({ url: postgres.url, applicationName: 'observer', onError: () => undefined });
     await ensureTenant(db.sql, TENANT, settings);
     apiKey = (await createApiKey(db.sql, { tenantId: TENANT, name: 'test', scopes: [...SCOPES] })).key;
-  }, 120_000);
+  });
   afterAll(async () => {
     const accidents = apis.flatMap((api) => api.accidents);
     for (const api of apis) await api.kill();

@@ -23,7 +23,7 @@ export async function startServed(env: Readonly<Record<string, string>>, childre
   let output = '';
   for (const stream of [child.stdout, child.stderr]) stream.on('data', (chunk: Buffer) => (output += chunk.toString()));
   const exit = new Promise<number | null>((resolve) => child.once('exit', resolve));
-  for (const late = Date.now() + 20_000; ; await new Promise((resolve) => setTimeout(resolve, 20))) {
+  for (const late = Date.now() + 60_000; ; await new Promise((resolve) => setTimeout(resolve, 20))) {
     const address = /listens on (http:\S+);/.exec(output)?.[1];
     if (address !== undefined) return { child, address, exit, output: () => output };
     if (Date.now() > late || child.exitCode !== null) throw new Error(`it did not start:\n${output}`);

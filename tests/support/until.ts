@@ -4,7 +4,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 export async function until<T>(
   what: string,
   ask: () => Promise<T | undefined | false> | T | undefined | false,
-  timeoutMs = 15_000,
+  timeoutMs = 60_000,
   pollMs = 25,
 ): Promise<T> {
   for (const late = Date.now() + timeoutMs; ; await sleep(pollMs)) {

@@ -33,7 +33,7 @@ async function query(server: { url: string }, text: string): Promise<unknown[]> 
 }
 
 async function until(what: string, holds: () => boolean): Promise<void> {
-  for (const late = Date.now() + 20_000; !holds(); await delay(20)) if (Date.now() > late) throw new Error(`never: ${what}`);
+  for (const late = Date.now() + 60_000; !holds(); await delay(20)) if (Date.now() > late) throw new Error(`never: ${what}`);
 }
 
 /** Another process of ours that starts a server on the data directory, and then does nothing. */

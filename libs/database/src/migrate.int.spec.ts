@@ -304,7 +304,7 @@ it('`migrate dev` applies what is missing and makes a migration of a change in o
   } finally {
     rmSync(project, { recursive: true, force: true });
   }
-}, 90_000);
+});
 
 /** The CLI on a pseudo-terminal, without which `migrate dev` refuses to work. */
 function onTerminal(url: string, args: string): Promise<{ code: number; output: string }> {

@@ -234,7 +234,7 @@ describe('events that are older than their tenant keeps them', () => {
     expect((await readArchivedRun(archive, archiveKey)).rows.event).toEqual(before['event']);
 
     const items = [];
-    for await (const item of streamRunEvents(t.db, { ...key, afterSeq: last, signal: AbortSignal.timeout(5_000) })) items.push(item);
+    for await (const item of streamRunEvents(t.db, { ...key, afterSeq: last, signal: AbortSignal.timeout(20_000) })) items.push(item);
     expect(items).toMatchObject([{ events: [{ seq: last + 1 }, { seq: last + 2 }] }, { end: { status: 'completed', terminalSeq: last } }]);
     expect((await pruneRunEventsOnce(later, eventsPass())).changed).toBe(0);
 

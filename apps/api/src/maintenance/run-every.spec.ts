@@ -2,7 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { runEvery } from './run-every';
 
 const until = async (holds: () => boolean): Promise<void> => {
-  for (const late = Date.now() + 15_000; !holds();) {
+  for (const late = Date.now() + 60_000; !holds();) {
     if (Date.now() > late) throw new Error('it never came to that');
     await sleep(5);
   }

@@ -4,7 +4,7 @@ import pg from 'pg';
 // How a race test knows that the other side has come to its lock: it asks PostgreSQL, and sleeps for no fixed time.
 
 const POLL_MS = 10;
-const PATIENCE_MS = 15_000;
+const PATIENCE_MS = 60_000;
 
 export interface RawQueries {
   query(text: string, values?: unknown[]): Promise<{ rows: unknown[] }>;
@@ -29,7 +29,7 @@ export async function backendPid(on: RawQueries): Promise<number> {
 
 /**
  * Resolves when the given backend, or that many backends of this database, wait for a lock that another one holds; gives their pids.
- * Fails after fifteen seconds with what every backend is doing.
+ * Fails after a minute with what every backend is doing.
  */
 export async function waitUntilBlocked(db: RawQueries | { readonly pool: RawQueries }, waiting: Backend | number): Promise<number[]> {
   const on = 'pool' in db ? db.pool : db;

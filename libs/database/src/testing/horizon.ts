@@ -2,7 +2,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import type { RawQueries } from './blocked';
 
 const POLL_MS = 5;
-const PATIENCE_MS = 30_000;
+const PATIENCE_MS = 60_000;
 
 const NOT_PASSED = `SELECT FROM (VALUES (runplane.feed_horizon())) AS h (horizon)
   WHERE EXISTS (SELECT FROM runplane.outbox_events WHERE tx >= h.horizon) OR EXISTS (SELECT FROM runplane.sessions WHERE changed_tx >= h.horizon)
