@@ -3,7 +3,7 @@ import pg from 'pg';
 import { openDb, type Db, type DbOptions } from '../db';
 import { migrate, readMigrations } from '../migrate';
 import { openClient } from './blocked';
-import { assertInvariants, assertNothingOpen, findViolations, type Violation } from './invariants';
+import { assertNone, assertNothingOpen, violationsOn, type Violation } from './invariants';
 
 export interface TestDatabaseOptions {
   /** Settings of the database, for every connection that does not set its own: `{ timezone: 'America/New_York' }`. */
@@ -36,16 +36,18 @@ export function useDatabase(options: TestDatabaseOptions = {}): TestDatabase {
   const url = urlOf(server, name);
   let db: Db | undefined;
   let observer: pg.Client | undefined;
+  let findViolations: (() => Promise<Violation[]>) | undefined;
 
   beforeAll(async () => {
     await createTestDatabase(server, name, options.settings ?? {});
     observer = await openClient(url);
+    findViolations = await violationsOn(observer);
     db = await openDb({ ...throughPooler(url), connectTimeoutMs: POOL_WAIT_MS, ...options.db });
   });
   afterEach(async () => {
-    if (observer === undefined) return; // beforeAll has failed, and said why
+    if (observer === undefined || findViolations === undefined) return; // beforeAll has failed, and said why
     await assertNothingOpen(observer);
-    if (options.checkInvariants !== false) await assertInvariants(observer);
+    if (options.checkInvariants !== false) assertNone(await findViolations());
   });
   afterAll(async () => {
     await db?.close();
@@ -62,7 +64,7 @@ export function useDatabase(options: TestDatabaseOptions = {}): TestDatabase {
     get db() {
       return there(db);
     },
-    violations: () => findViolations(there(observer)),
+    violations: () => there(findViolations)(),
   };
 }
 
