@@ -14,7 +14,7 @@ module.exports = {
       '@swc/jest',
       {
         swcrc: false,
-        sourceMaps: 'inline',
+        sourceMaps: true,
         module: { type: 'commonjs' },
         jsc: { target: 'es2022', parser: { syntax: 'typescript' } },
       },
