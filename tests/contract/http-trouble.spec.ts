@@ -36,7 +36,7 @@ describe('when something is wrong on our side', () => {
   });
 
   test('more appends than may wait are sent away with a hint, also of runs that nobody holds up, and none is half done', async () => {
-    const db = await openDb({ url: api.url });
+    const db = await openDb({ url: api.url, lockTimeoutMs: 14_000 }); // longer than it takes to send 64 MiB
     const app = await buildApp({ db, logger: false });
     const [stuck, free] = [await makeWorld(api), await makeWorld(api)];
     const append = (text: string) =>

@@ -209,7 +209,7 @@ test.each(Object.entries(OPERATIONS))('%s takes its locks in order', async (_nam
 });
 
 test('no operation needs a second connection: with one left, each comes to its end', async () => {
-  const tight = await openDb({ url: t.url, poolMax: 2, connectTimeoutMs: 1_000, applicationName: 'race-tight' });
+  const tight = await openDb({ url: t.url, poolMax: 2, connectTimeoutMs: 15_000, applicationName: 'race-tight' });
   const taken = await tight.pool.connect();
   try {
     for (const { prepare } of Object.values(OPERATIONS)) await inTransaction(tight, await prepare());

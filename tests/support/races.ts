@@ -1,6 +1,6 @@
 import { isDomainError } from '@runplane/contracts';
 import { inTransaction, openDb, type Db, type Tx } from '@runplane/database';
-import { openClient, useDatabase, waitUntilBlocked, type RawQueries } from '@runplane/database/testing';
+import { openClient, useDatabase, waitUntilBlocked, withClockAt, type RawQueries } from '@runplane/database/testing';
 import { makeTenants } from '@runplane/runs/testing';
 import { setTimeout as delay } from 'node:timers/promises';
 
@@ -212,7 +212,5 @@ export async function meetStopped<A, B>(
 
 /** A store handle whose database clock is ahead. The caller closes it. */
 export async function openDbAhead(url: string, aheadMs: number): Promise<Db> {
-  const later = new URL(url);
-  later.searchParams.set('options', `-c runplane.fake_now=${new Date(Date.now() + aheadMs).toISOString()}`);
-  return openDb({ url: later.toString(), applicationName: 'race-ahead' });
+  return openDb({ url: withClockAt(url, new Date(Date.now() + aheadMs)), applicationName: 'race-ahead' });
 }

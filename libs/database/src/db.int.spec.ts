@@ -128,7 +128,7 @@ describe('the pool', () => {
 
 it('a statement on a connection that the network has swallowed ends, and the pool recovers', async () => {
   const proxy = await startTcpProxy(database.url);
-  const db = await openDb({ url: proxy.through(database.url), statementTimeoutMs: 200, onError: () => undefined });
+  const db = await openDb({ url: proxy.through(database.url), statementTimeoutMs: 1_000, onError: () => undefined });
   await db.lane.query(sql`SELECT 1 AS v`);
   proxy.swallow();
   const lost = [db.sql.query(sql`SELECT 1 AS v`), db.lane.query(sql`SELECT 1 AS v`)];

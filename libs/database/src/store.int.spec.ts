@@ -3,7 +3,7 @@ import { sql } from './sql';
 import { openClient, useDatabase, waitUntilBlocked } from './testing';
 import { inTransaction } from './tx';
 
-const database = useDatabase({ db: { lockTimeoutMs: 2_000 }, checkInvariants: false });
+const database = useDatabase({ db: { lockTimeoutMs: 9_000 }, checkInvariants: false });
 
 const feedTx = async (): Promise<bigint> =>
   inTransaction(database.db, async (tx) =>

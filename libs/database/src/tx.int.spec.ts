@@ -8,7 +8,7 @@ import { eachInOwnTransaction, inTransaction, RestartTransaction, type Tx } from
 import { z } from 'zod';
 import { type Fate, type TcpProxy, assertNothingOpen, openClient, startTcpProxy, useDatabase, waitUntilBlocked } from './testing';
 
-const database = useDatabase({ db: { poolMax: 4, lockTimeoutMs: 300, statementTimeoutMs: 1_000 } });
+const database = useDatabase({ db: { poolMax: 4, lockTimeoutMs: 9_000 } });
 const quick = { attempts: 3 };
 
 let ids = 0;
@@ -203,6 +203,12 @@ describe('hints', () => {
 });
 
 describe('a wait', () => {
+  /** A store handle that waits for locks and statements less than a test lasts. */
+  const impatiently = async (work: (db: Db) => Promise<void>): Promise<void> => {
+    const db = await openDb({ url: database.url, lockTimeoutMs: 300, statementTimeoutMs: 1_000 });
+    await work(db).finally(() => db.close());
+  };
+
   it('for a locked row ends with LockTimeout below the transaction’s time, inside a transaction and alone', async () => {
     const id = freshId();
     await inTransaction(database.db, (tx) => insert(tx, id));
@@ -210,10 +216,14 @@ describe('a wait', () => {
     await holder.query('BEGIN');
     await holder.query('SELECT FROM runplane.tenants WHERE id = $1 FOR UPDATE', [id]);
     try {
-      await expect(inTransaction(database.db, (tx) => update(tx, id))).rejects.toThrow(LockTimeout);
-      for (const executor of [database.db.sql, database.db.lane]) {
-        await expect(executor.query(sql`UPDATE runplane.tenants SET settings = '{}' WHERE id = ${id}::text`)).rejects.toThrow(LockTimeout);
-      }
+      await impatiently(async (db) => {
+        await expect(inTransaction(db, (tx) => update(tx, id))).rejects.toThrow(LockTimeout);
+        for (const executor of [db.sql, db.lane]) {
+          await expect(executor.query(sql`UPDATE runplane.tenants SET settings = '{}' WHERE id = ${id}::text`)).rejects.toThrow(
+            LockTimeout,
+          );
+        }
+      });
     } finally {
       await holder.end();
     }
@@ -248,8 +258,10 @@ describe('a wait', () => {
   });
 
   it('for a statement without end is cut by the server', async () => {
-    await expect(inTransaction(database.db, (tx) => tx.query(sql`SELECT 1 AS v FROM pg_sleep(5)`))).rejects.toThrow(DatabaseUnavailable);
-    await expect(database.db.sql.query(sql`SELECT 1 AS v FROM pg_sleep(5)`)).rejects.toThrow(DatabaseUnavailable);
+    await impatiently(async (db) => {
+      await expect(inTransaction(db, (tx) => tx.query(sql`SELECT 1 AS v FROM pg_sleep(60)`))).rejects.toThrow(DatabaseUnavailable);
+      await expect(db.sql.query(sql`SELECT 1 AS v FROM pg_sleep(60)`)).rejects.toThrow(DatabaseUnavailable);
+    });
   });
 
   it('that makes the transaction too old ends in a rollback', async () => {
@@ -284,7 +296,7 @@ describe('a connection that breaks', () => {
   let db: Db;
   beforeEach(async () => {
     proxy = await startTcpProxy(database.url);
-    db = await openDb({ url: proxy.through(database.url), preparedStatements: false, statementTimeoutMs: 1_000, onError: () => undefined });
+    db = await openDb({ url: proxy.through(database.url), preparedStatements: false, onError: () => undefined });
   });
   afterEach(async () => {
     proxy.judge(() => 'forward');

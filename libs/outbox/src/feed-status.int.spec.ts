@@ -79,7 +79,9 @@ describe('why the feed stands still', () => {
     await append(t.db.sql, { streamId: 'waits', count: 3, batch: true });
     // The oldest transaction of the whole server: those that other spec files have open end by themselves.
     await eventually(async () => (await getFeedStatus(t.db, { tenantId: undefined })).heldBackBy?.application === 'nightly-report');
-    await t.db.pool.query(`UPDATE runplane.outbox_events SET created_at = created_at - interval '1 minute' WHERE stream_id = 'waits'`);
+    await t.db.pool.query(
+      `UPDATE runplane.outbox_events SET created_at = runplane.app_now() - interval '1 minute' WHERE stream_id = 'waits'`,
+    );
 
     const status = await getFeedStatus(t.db, { tenantId: undefined });
     const why = await explainFeed(t.db, { tenantId: undefined });

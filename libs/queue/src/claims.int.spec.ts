@@ -1,3 +1,4 @@
+import { CLAIM_LEASE_MS_MAX } from '@runplane/contracts';
 import { ensureTenant, inTransaction, rawSql, sql } from '@runplane/database';
 import { useDatabase } from '@runplane/database/testing';
 import { makeTenants, TENANT } from '@runplane/runs/testing';
@@ -142,7 +143,7 @@ describe('claims', () => {
     const middle = await aTask(t.db, { queue, lane: 'a', priority: 3 });
 
     const [inLane] = await claimTasks(t.db, { queue, lane: 'a' });
-    const rest = await claimTasks(t.db, { queue, limit: 10 });
+    const rest = await claimTasks(t.db, { queue, limit: 10, leaseMs: undefined });
 
     expect(inLane?.taskId).toBe(middle.id);
     expect(rest.map(({ taskId }) => taskId)).toEqual([high.id, low.id, later.id]);
@@ -169,7 +170,7 @@ describe('claims', () => {
     const [claimed] = await waiting;
     expect(claimed?.taskId).toBe(task.id);
 
-    const next = waitForQueueTasks(t.db, { queue, owner: aWorker(), waitMs: 10_000 }); // over all tenants
+    const next = waitForQueueTasks(t.db, { queue, owner: aWorker(), waitMs: 10_000, leaseMs: CLAIM_LEASE_MS_MAX }); // over all tenants
     await settleQueueTask(t.db, { tenantId, taskId: task.id, epoch: 1, outcome: 'released' });
     expect((await next)[0]).toMatchObject({ taskId: task.id, epoch: 3, attempts: 1, retryIndex: 1 });
     expect(await waitForQueueTasks(t.db, { tenantId, queue, owner: aWorker(), waitMs: 1 })).toEqual([]);
@@ -256,6 +257,7 @@ describe('a claim ends', () => {
       due: false,
       lastError: expect.not.stringContaining('hunter2'),
     });
+    await t.db.sql.query(sql`UPDATE runplane.queue_tasks SET ready_at = ready_at + interval '1 hour' WHERE id = ${taskId}::text`); // a long one
     expect(await claimTasks(t.db, { queue: own })).toEqual([]);
     await passDelay(t.db, taskId);
     const [second] = await claimTasks(t.db, { queue: own });

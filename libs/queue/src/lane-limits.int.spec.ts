@@ -101,13 +101,14 @@ test('ten claimers at once never exceed a limit of two, in a lane and over the l
   await manyTasks(t.db, 60, { queue });
   const seen: number[] = [];
   let done = false;
-  const look = (async () => {
-    while (!done) {
-      const { rows } = await observer.query(`SELECT count(*)::int AS n FROM runplane.queue_tasks WHERE queue = $1 AND state = 'running'`, [
-        queue,
-      ]);
-      seen.push(rows[0].n);
-    }
+  const look = async (): Promise<void> => {
+    const { rows } = await observer.query(`SELECT count(*)::int AS n FROM runplane.queue_tasks WHERE queue = $1 AND state = 'running'`, [
+      queue,
+    ]);
+    seen.push(rows[0].n);
+  };
+  const looking = (async () => {
+    while (!done) await look();
   })();
   let ended = 0;
 
@@ -121,13 +122,14 @@ test('ten claimers at once never exceed a limit of two, in a lane and over the l
           ...(n % 3 === 2 ? {} : { tenantId }),
           ...(n % 3 === 0 ? { lane: 'default' } : {}),
         });
+        if (claimed.length === 2) await look(); // the limit is reached now, whatever the looks beside see
         for (const { taskId, epoch } of claimed) await end(taskId, epoch);
         ended += claimed.length;
       }
     }),
   );
   done = true;
-  await look;
+  await looking;
   await observer.end();
 
   expect(Math.max(...seen)).toBe(2);

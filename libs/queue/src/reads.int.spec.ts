@@ -184,6 +184,7 @@ describe('why a task is where it is', () => {
     'backs-off': async () => {
       const { taskId, epoch } = await aClaimedTask(t.db);
       await settleQueueTask(t.db, { tenantId, taskId, epoch, outcome: 'released', failureKind: 'timeout' });
+      await t.db.sql.query(sql`UPDATE runplane.queue_tasks SET ready_at = ready_at + interval '1 hour' WHERE id = ${taskId}::text`); // a long one
       return taskId;
     },
     'lane-full': () => full('default'),

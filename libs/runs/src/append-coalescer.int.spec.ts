@@ -211,7 +211,7 @@ test('waiters of each run are told once the batch is committed', async () => {
   const subscriptions = runs.map(({ run }) => t.db.hub.subscribe(`run:${TENANT}/${run.id}`));
   await together(runs.map(({ run, epoch }) => ({ runId: run.id, epoch, events: [message('x')] })));
   for (const subscription of subscriptions) {
-    expect(await subscription.next({ timeoutMs: 1_000 })).toBe('changed');
+    expect(await subscription.next({ timeoutMs: 15_000 })).toBe('changed');
     subscription.close();
   }
 });

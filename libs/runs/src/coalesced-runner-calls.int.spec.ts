@@ -87,7 +87,7 @@ async function storedOf(runId: string): Promise<unknown> {
   const { rows } = await t.db.pool.query<{ stored: unknown }>(
     `SELECT json_build_object(
        'run', (SELECT json_build_array(last_event_seq, status) FROM runplane.runs WHERE id = $1),
-       'lease', (SELECT json_build_array(epoch, expires_at > heartbeat_at) FROM runplane.run_leases WHERE run_id = $1),
+       'lease', (SELECT json_build_array(epoch, expires_at > runplane.app_now()) FROM runplane.run_leases WHERE run_id = $1),
        'commands', (SELECT json_agg(json_build_array(id, state, acknowledged_at IS NULL) ORDER BY seq) FROM runplane.commands WHERE run_id = $1),
        'events', (SELECT json_agg(json_build_array(seq, id, type, payload::text, command_id, producer_epoch) ORDER BY seq) FROM runplane.run_events WHERE run_id = $1),
        'outbox', (SELECT json_agg(json_build_array(sequence, event_id, type, data::text, command_id, partition_key) ORDER BY tx, position)

@@ -1,4 +1,5 @@
 export { backendPid, describeBackends, openClient, waitUntilBlocked, type Backend, type RawQueries } from './blocked';
+export { withClockAt } from './clock';
 export { eventually } from './eventually';
 export { waitForHorizon } from './horizon';
 export { startTcpProxy, type Fate, type TcpProxy } from './tcp-proxy';

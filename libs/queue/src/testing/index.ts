@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto';
-import type { ClaimedQueueTask, CreateQueueTask, QueueTask } from '@runplane/contracts';
+import { CLAIM_LEASE_MS_MAX, type ClaimedQueueTask, type CreateQueueTask, type QueueTask } from '@runplane/contracts';
 import { sql, type Db } from '@runplane/database';
 import { TENANT } from '@runplane/runs/testing';
 import { claimQueueTasks, type ClaimTasksInput } from '../claim-queue-tasks';
@@ -40,8 +40,9 @@ export async function manyTasks(db: Db, count: number, over: Partial<CreateQueue
 
 export const aWorker = (): string => `worker-${randomUUID()}`;
 
+/** For as long as may be: what a test leaves claimed is nothing to the sweeps of the next one, however slow the machine. */
 export function claimTasks(db: Db, over: Partial<ClaimTasksInput> = {}): Promise<ClaimedQueueTask[]> {
-  return claimQueueTasks(db, { tenantId: TENANT, queue: 'work', owner: aWorker(), ...over });
+  return claimQueueTasks(db, { tenantId: TENANT, queue: 'work', owner: aWorker(), leaseMs: CLAIM_LEASE_MS_MAX, ...over });
 }
 
 export async function aClaimedTask(db: Db, over: Partial<CreateQueueTask> = {}): Promise<ClaimedQueueTask> {

@@ -192,20 +192,21 @@ describe('a rebuild of a session', () => {
     await live('busy');
     await damage('busy');
     const meanwhile: Promise<unknown>[] = [];
+    const reads: Promise<unknown>[] = [];
     const seen: unknown[] = [];
-    const { events } = await rebuild('busy', {
-      pageEvents: 5,
-      onProgress: ({ throughSequence }) => {
-        if (throughSequence > 30) return;
-        meanwhile.push(append('busy', event('context/note-appended', { path: 'busy.md', text: `${throughSequence},` }), event('x/y')));
-        meanwhile.push(
-          query(`SELECT content FROM runplane.context_notes WHERE tenant_id = 'acme' AND session_id = 'busy' AND path = 'plan.md'`).then(
-            (rows) => seen.push(...rows),
-          ),
-        );
-      },
-    });
-    await Promise.all(meanwhile);
+    const onProgress = ({ throughSequence }: { throughSequence: number }): void => {
+      if (throughSequence > 30) return;
+      meanwhile.push(append('busy', event('context/note-appended', { path: 'busy.md', text: `${throughSequence},` }), event('x/y')));
+      reads.push(
+        query(`SELECT content FROM runplane.context_notes WHERE tenant_id = 'acme' AND session_id = 'busy' AND path = 'plan.md'`).then(
+          (rows) => seen.push(...rows),
+        ),
+      );
+    };
+    // What has been asked and written before a page is answered before the next but one begins, on whatever machine.
+    const transaction = async (): Promise<void> => void (await Promise.all([...reads, ...meanwhile.slice(0, -1)]));
+    const { events } = await rebuild('busy', { pageEvents: 5, onProgress }, dbWith({ transaction }));
+    await Promise.all([...reads, ...meanwhile]);
 
     expect(seen.length).toBeGreaterThan(3);
     expect(seen.slice(0, -1)).toEqual(seen.slice(0, -1).map(() => ({ content: 'lost' })));
@@ -367,7 +368,10 @@ describe('the background', () => {
     expect(await getSessionRebuild(t.db, key('older'))).toMatchObject({ stale: true, viewsVersion: 1 });
     const failed: unknown[] = [];
     const pass = () => rebuildStaleOnce(t.db, { owner, onFailed: ({ sessionId }, error) => failed.push([sessionId, String(error)]) });
+    const [before] = await query<{ now: string }>('SELECT runplane.app_now()::text AS now');
     expect(await pass()).toMatchObject({ changed: 1, failed: 1, requested: 2 });
+    const longer = `UPDATE runplane.session_rebuilds SET ready_at = ready_at + interval '1 hour' WHERE session_id = 'broken' AND ready_at >= $1::timestamptz + interval '1 second' RETURNING 1`;
+    expect(await query(longer, before?.now)).toHaveLength(1); // it backs off, and from here for longer than this test takes
     expect(failed).toEqual([['broken', expect.stringContaining('the log ends at 21, its head says 22')]]);
     expect(await getSessionRebuild(t.db, key('older'))).toMatchObject({ stale: false, viewsVersion: VIEWS_VERSION });
     expect(await getSessionRebuild(t.db, key('newer'))).toMatchObject({ stale: true, staleReason: 'built by version 9999 of the rules' });
