@@ -14,7 +14,6 @@ import { until } from '../support/until';
 
 const PROGRAM = path.resolve(path.dirname(require.resolve('@runplane/api/package.json')), 'dist/relay.js');
 const SINK = 'partner';
-jest.setTimeout(60_000);
 const database = useDatabase({ checkInvariants: false });
 
 /** What the endpoint has got, in its order: sequences by key. */

@@ -356,6 +356,10 @@ test('what cannot be failed does not keep those behind it from their end', async
     );
     await passSubmissionTime(t.db, own);
   }
+  // First in line, by more than the clock's grain.
+  await t.db.sql.query(
+    sql`UPDATE runplane.submission_heads SET ready_at = ready_at - interval '1 minute' WHERE session_id = ${broken.sessionId}::text`,
+  );
   const header = (text: string) =>
     t.db.sql.query(sql`UPDATE runplane.session_heads SET header = ${text}::json WHERE session_id = ${broken.sessionId}::text`);
   await header('[]');

@@ -8,7 +8,6 @@ import { listRunEvents } from './read-run-events';
 import { readArchive, type ArchiveLine } from './run-archive';
 import { useRetention } from './testing/retention';
 
-jest.setTimeout(30_000);
 const t = useDatabase();
 const { stage, anEndedRun, dbAhead, count } = useRetention(t);
 
