@@ -169,6 +169,8 @@ export const INPUT_CHECK_MS_MAX = 100;
 /** A time that an appender gives may be so far off the database's. */
 export const SESSION_CLOCK_SKEW_MS_MAX = 300_000;
 export const SESSION_HEADER_BYTES_MAX = 64 * 1024;
+/** Of an import's: a fork has its own id and says where it comes from, beside all of the header that it was made of. */
+export const IMPORT_HEADER_BYTES_MAX = SESSION_HEADER_BYTES_MAX + 2 * 1024;
 /** The right to write a session's log. */
 export const SESSION_LEASE_MS_MIN = 1_000;
 export const SESSION_LEASE_MS_DEFAULT = 30_000;

@@ -1,5 +1,5 @@
 import type { NewSessionEvent } from '@runplane/contracts';
-import { COPY_OPEN_MAX, importedEventId } from '@runplane/contracts';
+import { COPY_OPEN_MAX, importedEventId, SESSION_HEADER_BYTES_MAX } from '@runplane/contracts';
 import { ensureTenant, inTransaction, type Db } from '@runplane/database';
 import { useDatabase } from '@runplane/database/testing';
 import fc from 'fast-check';
@@ -114,6 +114,15 @@ describe('a fork', () => {
       `SELECT type FROM runplane.outbox_events WHERE stream_id = 'f1-fork' ORDER BY sequence LIMIT 1`,
     );
     expect(feed.rows).toEqual([{ type: 'session/forked' }]);
+  });
+
+  test('of a session with the largest header can be exported and imported as any other', async () => {
+    const header = { id: 'f4', note: '' };
+    header.note = 'x'.repeat(SESSION_HEADER_BYTES_MAX - JSON.stringify(header).length);
+    await create('f4', { note: header.note });
+    const newSessionId = '"'.repeat(200); // each is two bytes in JSON
+    await forkSession(t.db, { ...key('f4'), newSessionId });
+    expect(await bring(await exported(newSessionId), 'other', 60_000)).toMatchObject({ sessionId: newSessionId, copiedThrough: 0 });
   });
 
   test('of nothing is an empty session; an id in use, a place beyond the end and a session that is not there are refused', async () => {

@@ -5,11 +5,11 @@ import {
   identifier,
   importedEventId,
   IMPORT_EVENTS_MAX,
+  IMPORT_HEADER_BYTES_MAX,
   InvalidImport,
   isDomainError,
   normalizeJson,
   checkSessionEvent,
-  SESSION_HEADER_BYTES_MAX,
   SessionEventType,
   SessionHeader,
   type CopiedSession,
@@ -102,7 +102,7 @@ function parseHeader(text: string): JsonObject & { id: string } {
     throw invalid(1, 'it is no header: its type is not session');
   const { type: _, ...header } = value as JsonObject;
   return refusing(1, () => {
-    const normalized = normalizeJson(header, { bytesMax: SESSION_HEADER_BYTES_MAX }).value;
+    const normalized = normalizeJson(header, { bytesMax: IMPORT_HEADER_BYTES_MAX }).value;
     const parsed = SessionHeader.safeParse(normalized);
     if (!parsed.success) throw invalid(1, issueOf(parsed.error));
     return normalized as JsonObject & { id: string };
