@@ -41,10 +41,17 @@ function canonical(value: unknown, depth: number): string {
   if (value === null || typeof value === 'boolean') return String(value);
   if (typeof value === 'string') return JSON.stringify(value);
   if (typeof value === 'number' && Number.isFinite(value)) return JSON.stringify(value);
-  if (Array.isArray(value)) return `[${Array.from(value, (element) => canonical(element, depth + 1)).join(',')}]`;
+  if (Array.isArray(value)) {
+    let elements = '';
+    for (let place = 0; place < value.length; place += 1) elements += (place === 0 ? '' : ',') + canonical(value[place], depth + 1); // holes are refused
+    return `[${elements}]`;
+  }
   if (isPlainObject(value)) {
-    const members = Object.keys(value).sort(); // code units: no locale takes part
-    return `{${members.map((key) => `${JSON.stringify(key)}:${canonical(value[key], depth + 1)}`).join(',')}}`;
+    let members = '';
+    for (const key of Object.keys(value).sort())
+      // by code units: no locale takes part
+      members += `${members === '' ? '' : ','}${JSON.stringify(key)}:${canonical(value[key], depth + 1)}`;
+    return `{${members}}`;
   }
   throw new Error(`canonicalJson: a value of type ${typeof value} is not JSON`);
 }

@@ -38,7 +38,7 @@ import {
 } from '@runplane/database';
 import { requireTask } from './require';
 import { announceQueue } from './streams';
-import { findTasksByKey, insertTasks, toTask, type NewTask } from './task.sql';
+import { findTasksByKey, insertTasks, toTask, type NewTask, type TaskWork } from './task.sql';
 
 /**
  * Makes a queue task, `pending`.
@@ -73,7 +73,7 @@ export async function createQueueTasks(
   { tenantId, ...input }: { tenantId: string } & CreateQueueTasks,
 ): Promise<CreatedQueueTasks> {
   const { tasks } = parseInput(CreateQueueTasks, input);
-  const wanted = tasks.map(({ idempotencyKey, ...task }) => newTask(tenantId, task, idempotencyKey));
+  const wanted = tasks.map((task) => newTask(tenantId, task, task.idempotencyKey));
   if (wanted.reduce((bytes, { payload }) => bytes + Buffer.byteLength(payload), 0) > QUEUE_BATCH_BYTES_MAX)
     throw new PayloadTooLarge(`The payloads of one call are larger than ${QUEUE_BATCH_BYTES_MAX} bytes together.`, {
       bytesMax: QUEUE_BATCH_BYTES_MAX,
@@ -129,59 +129,73 @@ function theOne([made]: readonly MadeTask[]): MadeTask {
 type ParsedTask = ReturnType<typeof CreateQueueTask.parse>;
 
 /** A task as it is stored. Errors: InvalidJson, PayloadTooLarge, InvalidRequest. */
-function newTask(tenantId: string, task: ParsedTask, key: string | undefined): NewTask {
-  const small = <T extends JsonValue>(value: T | null | undefined): T | null =>
-    value == null ? null : normalizeJson(value, { bytesMax: REFERENCE_BYTES_MAX }).value;
+function newTask(tenantId: string, task: ParsedTask, key: string | null | undefined): NewTask {
   const payload = normalizeJson(task.payload, { bytesMax: QUEUE_TASK_PAYLOAD_BYTES_MAX });
-  const content = {
-    projectId: task.projectId,
-    queue: task.queue,
-    lane: task.lane,
-    backendProfile: task.backendProfile ?? null,
-    providerId: task.providerId ?? null,
-    workspaceRef: small(task.workspaceRef),
-    sessionRef: small(task.sessionRef as JsonObject | null | undefined),
-    executionPolicy: small(task.executionPolicy),
-    resourceBundleRef: small(task.resourceBundleRef),
-    references: normalizeJson(task.references, { bytesMax: REFERENCE_BYTES_MAX }).value,
-  };
-  const { hash, version } = workHash(tenantId, { ...content, payload: payload.value });
+  const references = normalizeJson(task.references, SMALL);
+  const workspaceRef = smallOf(task.workspaceRef);
+  const sessionRef = smallOf(task.sessionRef as JsonObject | null | undefined);
+  const executionPolicy = smallOf(task.executionPolicy);
+  const resourceBundleRef = smallOf(task.resourceBundleRef);
+  const { projectId, queue, lane, backendProfile = null, providerId = null } = task;
+  const { hash, version } = workHash({
+    tenantId,
+    projectId,
+    queue,
+    lane,
+    backendProfile,
+    providerId,
+    workspaceRef,
+    sessionRef,
+    executionPolicy,
+    resourceBundleRef,
+    payload: payload.value,
+    references: references.value,
+  });
   return {
-    ...content,
     tenantId,
     id: newId('qt'),
+    projectId,
+    queue,
+    lane,
     title: cutText(repairText(task.title), QUEUE_TITLE_CODE_POINTS_MAX),
     priority: task.priority,
+    backendProfile,
+    providerId,
+    workspaceRef,
+    sessionRef,
     sessionId: task.sessionRef?.sessionId ?? null,
+    executionPolicy,
+    resourceBundleRef,
     payload: payload.text,
     payloadHash: hash,
     hashVersion: version,
-    metadata: normalizeJson(task.metadata, { bytesMax: REFERENCE_BYTES_MAX }).value,
-    idempotencyKey: key === undefined ? null : parseInput(identifier, key),
+    references: references.text,
+    metadata: normalizeJson(task.metadata, SMALL).text,
+    idempotencyKey: key == null ? null : parseInput(identifier, key),
     runAt: task.runAt == null ? null : new Date(task.runAt).toISOString(),
     maxAttempts: task.maxAttempts ?? QUEUE_ATTEMPTS_MAX_DEFAULT,
   };
 }
 
-const WORK = [
-  'projectId',
-  'queue',
-  'lane',
-  'backendProfile',
-  'providerId',
-  'workspaceRef',
-  'sessionRef',
-  'executionPolicy',
-  'resourceBundleRef',
-] as const;
+const SMALL = { bytesMax: REFERENCE_BYTES_MAX } as const;
+const smallOf = <T extends JsonValue>(value: T | null | undefined): T | null => (value == null ? null : normalizeJson(value, SMALL).value);
 
 /** What defines the work of a task: by it a repeat is told from a conflict, and a retry finds out that the stored task is still the one it was. */
-export function workHash(
-  tenantId: string,
-  work: Pick<NewTask, (typeof WORK)[number] | 'references'> & { payload: JsonObject },
-): ReturnType<typeof contentHash> {
-  const fields: JsonObject = Object.fromEntries(WORK.map((name) => [name, work[name]]));
-  return contentHash({ tenantId, ...fields, payload: work.payload, references: [...work.references] });
+export function workHash(work: TaskWork): ReturnType<typeof contentHash> {
+  return contentHash({
+    tenantId: work.tenantId,
+    projectId: work.projectId,
+    queue: work.queue,
+    lane: work.lane,
+    backendProfile: work.backendProfile,
+    providerId: work.providerId,
+    workspaceRef: work.workspaceRef,
+    sessionRef: work.sessionRef,
+    executionPolicy: work.executionPolicy,
+    resourceBundleRef: work.resourceBundleRef,
+    payload: work.payload,
+    references: work.references,
+  });
 }
 
 const keysOf = (tasks: readonly NewTask[]): (NewTask & { idempotencyKey: string })[] =>

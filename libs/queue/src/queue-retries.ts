@@ -104,7 +104,7 @@ async function replayReservation(
 
 /** Errors: IdempotencyConflict where the stored work is no longer what it was hashed as. */
 function assertSameWork(task: TaskRow): void {
-  if (workHash(task.tenantId, task).hash === task.payloadHash) return;
+  if (workHash(task).hash === task.payloadHash) return;
   throw new IdempotencyConflict(`Queue task ${task.id} is not what was created: it cannot be retried.`, {
     resource: 'queue task',
     id: task.id,

@@ -191,27 +191,34 @@ export function endedSet(state: QueueTaskState, { lastError }: { lastError: stri
     last_error = coalesce(${lastError}::text, t.last_error)`;
 }
 
-export interface NewTask {
+/** What a task is to do: this is what its hash is of. */
+export interface TaskWork {
   readonly tenantId: string;
-  readonly id: string;
   readonly projectId: string;
   readonly queue: string;
   readonly lane: string;
-  readonly title: string;
-  readonly priority: number;
   readonly backendProfile: string | null;
   readonly providerId: string | null;
   readonly workspaceRef: JsonObject | null;
   readonly sessionRef: JsonObject | null;
-  readonly sessionId: string | null;
   readonly executionPolicy: JsonObject | null;
   readonly resourceBundleRef: JsonObject | null;
+  readonly payload: JsonObject;
+  readonly references: JsonObject[];
+}
+
+export interface NewTask extends Omit<TaskWork, 'payload' | 'references'> {
+  readonly id: string;
+  readonly title: string;
+  readonly priority: number;
+  readonly sessionId: string | null;
   /** JSON text, normalized. */
   readonly payload: string;
   readonly payloadHash: string;
   readonly hashVersion: number;
-  readonly references: readonly JsonObject[];
-  readonly metadata: JsonObject;
+  /** JSON texts. */
+  readonly references: string;
+  readonly metadata: string;
   readonly idempotencyKey: string | null;
   readonly runAt: string | null;
   readonly maxAttempts: number;
@@ -243,7 +250,7 @@ export async function insertTasks(
         ${textLines(all((task) => task.backendProfile))}, ${textLines(all((task) => task.providerId))}, ${textLines(all((task) => json(task.workspaceRef)))},
         ${textLines(all((task) => json(task.sessionRef)))}, ${textLines(all((task) => task.sessionId))}, ${textLines(all((task) => json(task.executionPolicy)))},
         ${textLines(all((task) => json(task.resourceBundleRef)))}, ${textLines(all((task) => task.payload))}, ${textLines(all((task) => task.payloadHash))},
-        ${all((task) => task.hashVersion)}::int[], ${textLines(all((task) => json(task.references)))}, ${textLines(all((task) => json(task.metadata)))},
+        ${all((task) => task.hashVersion)}::int[], ${textLines(all((task) => task.references))}, ${textLines(all((task) => task.metadata))},
         ${textLines(all((task) => task.idempotencyKey))}, ${textLines(all((task) => task.runAt))}, ${all((task) => task.maxAttempts)}::int[]
       ) WITH ORDINALITY AS g (tenant_id, id, project_id, queue, lane, title, priority, backend_profile, provider_id, workspace_ref, session_ref, session_id,
         execution_policy, resource_bundle_ref, payload, payload_hash, hash_version, task_references, metadata, idempotency_key, run_at, max_attempts, place)
