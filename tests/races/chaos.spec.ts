@@ -1,3 +1,4 @@
+import type { JsonObject } from '@runplane/contracts';
 import {
   admitSteer,
   admitTurn,
@@ -17,7 +18,15 @@ import {
 } from '@runplane/runs';
 import { endLease, message, newRun, newTurn, passDeadlines, TENANT } from '@runplane/runs/testing';
 import { inTransaction, openDb, type Db } from '@runplane/database';
-import { markSessionRead, refreshSessionStorage, renameSession } from '@runplane/sessions';
+import {
+  claimSubmissions,
+  failExhaustedSubmissionsOnce,
+  renewSubmissions,
+  requeueSubmission,
+  settleSubmissions,
+  startQueuedTurnsOnce,
+} from '@runplane/queue';
+import { acceptSubmission, listUnfinishedSubmissions, markSessionRead, refreshSessionStorage, renameSession } from '@runplane/sessions';
 import { ending, useRaces } from '../support/races';
 import { DOCUMENTED_REFUSALS } from '../support/refusals';
 
@@ -80,7 +89,7 @@ function callsOf(db: Db, later: Db) {
     },
     ({ sessionId }) => runs.admitSteer({ tenantId, sessionId, idempotencyKey: someKey(), steer: { payload: { text: 's' } } }),
     ({ sessionId }) => {
-      const turn = { ...newTurn(), busyPolicy: pick(['interrupt', 'steer'] as const) };
+      const turn = { ...newTurn(), busyPolicy: pick(['interrupt', 'steer', 'enqueue'] as const) };
       return runs.admitTurn({ tenantId, sessionId, turn, idempotencyKey: someKey() });
     },
     ({ runId }) => endLease(db, runId),
@@ -103,9 +112,40 @@ function callsOf(db: Db, later: Db) {
     () => alone((tx) => refreshSessionStorage(tx, { tenantId, sessionId: pick(SESSIONS), storage: { kind: 'folder', name: newKey() } })),
     () => alone((tx) => renameSession(tx, { tenantId, sessionId: pick(SESSIONS), title: newKey() })),
     () => alone((tx) => claimExpiredStorage(tx, { owner: newKey() })),
+    ...queueCalls(db),
     () => alone((tx) => markSessionRead(tx, { tenantId, sessionId: pick(SESSIONS), readerId: pick(['ann', 'bob']) })),
   ];
   return { onActive, anywhere };
+}
+
+/** Calls on the queues of the sessions, by whoever holds a claim, and by others. */
+function queueCalls(db: Db): (() => Promise<unknown>)[] {
+  const kind = () => pick(['work', 'work', 'turn']);
+  const claimedBy = async () => {
+    const { submissions } = await listUnfinishedSubmissions(db, { tenantId });
+    return submissions.flatMap(({ sessionId, operationId, claim }) =>
+      claim === null ? [] : [{ sessionId, operationId, epoch: claim.epoch }],
+    );
+  };
+  return [
+    () => {
+      const submission = { kind: kind(), payload: newTurn() as unknown as JsonObject };
+      return acceptSubmission(db, { tenantId, sessionId: pick(SESSIONS), operationId: someKey(), submission });
+    },
+    async () => {
+      const outcome = () => pick(['completed', 'failed', 'released'] as const);
+      const claimed = await claimSubmissions(db, { tenantId, owner: newKey(), kind: pick(['work', undefined]), limit: 3 });
+      const settlements = claimed.map(({ sessionId, operationId, epoch }) => ({ sessionId, operationId, epoch, outcome: outcome() }));
+      if (settlements.length > 0) await settleSubmissions(db, { tenantId, settlements });
+    },
+    async () => {
+      const claims = await claimedBy();
+      if (claims.length > 0) await renewSubmissions(db, { tenantId, claims });
+    },
+    () => inTransaction(db, (tx) => requeueSubmission(tx, { tenantId, sessionId: pick(SESSIONS), operationId: someKey() })),
+    () => failExhaustedSubmissionsOnce(db),
+    () => startQueuedTurnsOnce(db, { owner: newKey() }),
+  ];
 }
 
 test(

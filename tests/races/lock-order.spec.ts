@@ -21,6 +21,8 @@ import {
   terminalizeDispatchIntent,
 } from '@runplane/runs';
 import { aClaimedTurn, aRun, aTurn, endLease, message, newRun, newTurn, TENANT } from '@runplane/runs/testing';
+import { claimSubmissions, releaseSubmission, renewSubmissions, requeueSubmission } from '@runplane/queue';
+import { acceptSubmission, endSubmission } from '@runplane/sessions';
 import { useRaces } from '../support/races';
 
 const t = useRaces();
@@ -59,6 +61,16 @@ async function aClaimedIntent(over = {}) {
 
 let keys = 0;
 const newKey = () => `key-${(keys += 1)}`;
+
+/** In the session of a turn that is open. */
+async function aClaimedSubmission() {
+  const { run } = await aTurn(t.db);
+  const [sessionId, kind] = [run.sessionId as string, newKey()];
+  await acceptSubmission(t.db, { tenantId, sessionId, operationId: 'o', submission: { kind } });
+  const [claimed] = await claimSubmissions(t.db, { tenantId, kind, owner: 'w' });
+  if (claimed === undefined) throw new Error('the submission was not claimed');
+  return { tenantId, sessionId, operationId: claimed.operationId, epoch: claimed.epoch };
+}
 const turn = (sessionId: string) => ({ tenantId, sessionId, turn: newTurn(), idempotencyKey: newKey() });
 
 // What docs/locking.md tells, as the operations do it: a path of each that takes all its locks.
@@ -191,6 +203,59 @@ const OPERATIONS: Record<string, { locks: LockRankName[]; prepare: () => Promise
     prepare: async () => {
       const claim = await aClaimedIntent();
       return (tx) => retryDispatchIntent(tx, claim, { error: 'x', delayMs: 60_000 });
+    },
+  },
+  'admitTurn that waits in the queue': {
+    locks: ['run', 'runLease', 'command', 'intent', 'session', 'sessionHead', 'submissionHead'],
+    prepare: async () => {
+      const open = await aClaimedTurn(t.db);
+      const call = turn(open.run.sessionId as string);
+      return (tx) => admitTurn(tx, { ...call, turn: { ...call.turn, busyPolicy: 'enqueue' } });
+    },
+  },
+  'finishRun that calls the next turn': {
+    locks: ['run', 'runLease', 'command', 'intent', 'session', 'sessionHead', 'submissionHead'],
+    prepare: async () => {
+      const open = await aClaimedTurn(t.db);
+      const call = turn(open.run.sessionId as string);
+      await runs().admitTurn({ ...call, turn: { ...call.turn, busyPolicy: 'enqueue' } });
+      return (tx) => finishRun(tx, { ...keyOf(open), epoch: open.epoch, outcome: completed });
+    },
+  },
+  acceptSubmission: {
+    locks: ['sessionHead'],
+    prepare: async () => {
+      const { sessionId } = await aClaimedSubmission();
+      return (tx) => acceptSubmission(tx, { tenantId, sessionId, operationId: newKey(), submission: { kind: 'work' } });
+    },
+  },
+  endSubmission: {
+    locks: ['sessionHead', 'submissionHead'],
+    prepare: async () => {
+      const claimed = await aClaimedSubmission();
+      return (tx) => endSubmission(tx, { ...claimed, end: { state: 'completed', claimEpoch: claimed.epoch } });
+    },
+  },
+  requeueSubmission: {
+    locks: ['sessionHead'],
+    prepare: async () => {
+      const claimed = await aClaimedSubmission();
+      await endSubmission(t.db, { ...claimed, end: { state: 'failed' } });
+      return (tx) => requeueSubmission(tx, claimed);
+    },
+  },
+  renewSubmissions: {
+    locks: ['submissionHead'],
+    prepare: async () => {
+      const { sessionId, operationId, epoch } = await aClaimedSubmission();
+      return (tx) => renewSubmissions(tx, { tenantId, claims: [{ sessionId, operationId, epoch }] });
+    },
+  },
+  releaseSubmission: {
+    locks: ['submissionHead'],
+    prepare: async () => {
+      const claimed = await aClaimedSubmission();
+      return (tx) => releaseSubmission(tx, claimed);
     },
   },
   terminalizeDispatchIntent: {

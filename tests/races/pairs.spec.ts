@@ -1,3 +1,4 @@
+import type { JsonObject } from '@runplane/contracts';
 import { inTransaction, type Tx } from '@runplane/database';
 import {
   admitSteer,
@@ -15,7 +16,16 @@ import {
   sweepLostRunnersOnce,
   withRunnerRetentionFence,
 } from '@runplane/runs';
-import { refreshSessionStorage, renameSession, resolveApproval } from '@runplane/sessions';
+import {
+  claimSubmissions,
+  failExhaustedSubmissionsOnce,
+  releaseSubmission,
+  renewSubmissions,
+  requeueSubmission,
+  settleSubmissions,
+  startQueuedTurnsOnce,
+} from '@runplane/queue';
+import { acceptSubmission, endSubmission, refreshSessionStorage, renameSession, resolveApproval } from '@runplane/sessions';
 import { aClaimedTurn, aTurn, endLease, message, newTurn, TENANT } from '@runplane/runs/testing';
 import { DOCUMENTED_REFUSALS } from '../support/refusals';
 import { meetAnyhow, useRaces } from '../support/races';
@@ -36,7 +46,12 @@ interface World {
   readonly epoch: number;
   /** A dispatcher's claim of the turn's intent; only in the state `dispatching`. */
   readonly claim?: Parameters<typeof completeDispatchIntent>[1];
+  /** Of the session's oldest submission; only in the state `queued`. */
+  readonly submission?: { readonly operationId: string; readonly epoch: number };
 }
+
+let keys = 0;
+const newKey = () => `pair-${(keys += 1)}`;
 
 const STATES = {
   /** Claimed, with a live lease. */
@@ -56,6 +71,22 @@ const STATES = {
     const { runId, commandId, id: intentId, epoch, runnerJobId } = intent;
     return { ...worldOf({ ...turn, epoch: 1 }), claim: { tenantId, runId, commandId, intentId, epoch, runnerJobId, owner: 'd1' } };
   },
+  /** Claimed, and a submission is worked on beside it, with a turn behind that. What worlds before this one have left is out of reach. */
+  queued: async (): Promise<World> => {
+    const world = worldOf(await aClaimedTurn(t.db));
+    const { sessionId } = world;
+    await t.db.pool.query(`UPDATE runplane.submission_heads SET ready_at = ready_at + interval '1 day'`);
+    await acceptSubmission(t.db, { tenantId, sessionId, operationId: 'held', submission: { kind: 'work' } });
+    const [held] = await claimSubmissions(t.db, { tenantId, owner: 'w', kind: 'work' });
+    if (held === undefined) throw new Error('the submission was not claimed');
+    await acceptSubmission(t.db, {
+      tenantId,
+      sessionId,
+      operationId: newKey(),
+      submission: { kind: 'turn', payload: newTurn() as unknown as JsonObject },
+    });
+    return { ...world, submission: { operationId: held.operationId, epoch: held.epoch } };
+  },
 };
 type State = keyof typeof STATES;
 
@@ -63,8 +94,6 @@ function worldOf({ run, command, epoch }: Awaited<ReturnType<typeof aClaimedTurn
   return { sessionId: run.sessionId ?? '', runId: run.id, commandId: command.id, epoch };
 }
 
-let keys = 0;
-const newKey = () => `pair-${(keys += 1)}`;
 const keyOf = ({ runId }: World) => ({ tenantId, runId });
 
 interface Side {
@@ -154,19 +183,86 @@ const SIDES: Record<string, Side> = {
   },
 };
 
+/** Calls on the queue of the session, each in the state `queued`. */
+const held = ({ sessionId, submission }: World) => ({ tenantId, sessionId, operationId: '', epoch: 0, ...submission });
+const ofQueue = ['queued'] as const;
+const QUEUE_SIDES: Record<string, Side> = {
+  accept: {
+    states: ofQueue,
+    call: (tx, { sessionId }) => acceptSubmission(tx, { tenantId, sessionId, operationId: newKey(), submission: { kind: 'work' } }),
+  },
+  'end of a submission': {
+    states: ofQueue,
+    call: (tx, world) => endSubmission(tx, { ...held(world), end: { state: 'completed', claimEpoch: held(world).epoch } }),
+    alone: (world) => {
+      const { sessionId, operationId, epoch } = held(world);
+      const settlement = { operationId, epoch, outcome: 'failed' as const };
+      return settleSubmissions(t.db, { tenantId, settlements: [sessionId, 'none'].map((each) => ({ ...settlement, sessionId: each })) });
+    },
+  },
+  'renewal, or another claim': {
+    states: ofQueue,
+    call: (tx, world) => renewSubmissions(tx, { tenantId, claims: [without(held(world))] }),
+    alone: () => claimSubmissions(t.db, { tenantId, owner: 'other', limit: 5 }),
+  },
+  release: {
+    states: ofQueue,
+    call: (tx, world) => releaseSubmission(tx, { ...held(world), error: 'broken' }),
+  },
+  'requeue, or the end of all tries': {
+    states: ofQueue,
+    prepare: async ({ sessionId }) => {
+      const again = { tenantId, sessionId, operationId: 'again' };
+      await acceptSubmission(t.db, { ...again, submission: { kind: 'work' } });
+      await endSubmission(t.db, { ...again, end: { state: 'failed' } });
+      const past = `expires_at = CASE WHEN expires_at IS NOT NULL THEN runplane.app_now() END, ready_at = runplane.app_now()`;
+      await t.db.pool.query(`UPDATE runplane.submission_heads SET attempts = 10, ${past} WHERE session_id = $1`, [sessionId]);
+    },
+    call: (tx, { sessionId }) => requeueSubmission(tx, { tenantId, sessionId, operationId: 'again' }),
+    alone: () => failExhaustedSubmissionsOnce(t.db),
+  },
+  'enqueued turn, or its start': {
+    states: ofQueue,
+    call: (tx, { sessionId }) =>
+      admitTurn(tx, { tenantId, sessionId, turn: { ...newTurn(), busyPolicy: 'enqueue' }, idempotencyKey: newKey() }),
+    alone: () => startQueuedTurnsOnce(t.db, { owner: newKey() }),
+  },
+};
+const without = ({ sessionId, operationId, epoch }: ReturnType<typeof held>) => ({ sessionId, operationId, epoch });
+
+const ALL_SIDES: Record<string, Side> = { ...SIDES, ...QUEUE_SIDES };
 const names = Object.keys(SIDES);
 const PAIRS = names.flatMap((first, at) => names.slice(at).map((second) => [first, second] as const)).filter(([a, b]) => SIDES[a]?.call ?? SIDES[b]?.call); // prettier-ignore
+/** Beside each other, and beside what ends a turn or takes the session's head. */
+const BESIDE_QUEUE = ['finish run', 'decide'];
+const queueNames = Object.keys(QUEUE_SIDES);
+const QUEUE_PAIRS = queueNames.map(
+  (first, at) => [first, [...queueNames.slice(at), ...(first.includes('end') ? BESIDE_QUEUE : [])]] as const,
+);
 
 test.each(PAIRS)('%s and %s meet without a deadlock, in either order, and leave every invariant whole', async (first, second) => {
+  expect(await meetInBothOrders(first, second)).toBeGreaterThan(0);
+});
+
+test.each(QUEUE_PAIRS)(
+  '%s meets the other calls on a queue without a deadlock, in either order, and leaves every invariant whole',
+  async (first, seconds) => {
+    for (const second of seconds) expect(await meetInBothOrders(first, second)).toBeGreaterThan(0);
+  },
+);
+
+/** How often they met. */
+async function meetInBothOrders(first: string, second: string): Promise<number> {
   let met = 0;
   const orders = first === second ? [[first, second] as const] : [[first, second] as const, [second, first] as const];
   for (const [a, b] of orders) {
-    const [sideA, sideB] = [SIDES[a], SIDES[b]];
+    const [sideA, sideB] = [ALL_SIDES[a], ALL_SIDES[b]];
     if (sideA === undefined || sideB === undefined) throw new Error('unknown side');
     const { call } = sideA;
     if (call === undefined) continue;
     const shared = sideA.states.filter((state) => sideB.states.includes(state));
-    for (const state of shared.length > 0 ? shared : new Set([...sideA.states, ...sideB.states])) {
+    const either = new Set([...sideA.states, ...sideB.states]);
+    for (const state of shared.length > 0 ? shared : either.has('queued') ? ofQueue : either) {
       const world = await STATES[state]();
       for (const { prepare } of new Set([sideA, sideB])) if (state !== 'dispatching') await prepare?.(world);
       const beside = sideB.alone ?? ((w: World) => inTransaction(t.db, async (tx) => sideB.call?.(tx, w)));
@@ -181,5 +277,5 @@ test.each(PAIRS)('%s and %s meet without a deadlock, in either order, and leave 
       if ('code' in other && !DOCUMENTED_REFUSALS.has(other.code)) throw new Error(`${a} beside ${b}, ${state}: refused as ${other.code}`);
     }
   }
-  expect(met).toBeGreaterThan(0);
-});
+  return met;
+}

@@ -20,5 +20,9 @@ export const DOCUMENTED_REFUSALS: ReadonlySet<string> = new Set([
   'run_not_active', // its turn has ended
   'stale_dispatch_claim',
   'idempotency_conflict', // the key was used for something else
+  'claim_lost', // the submission ended, was given back, or its time was over
+  'submission_closed',
+  'submission_not_found', // of a session that has just begun
+  'submission_queue_full',
   'transaction_conflict', // the session changed hands at every one of four looks
 ]);
