@@ -4,6 +4,7 @@ import { appendExpectations, runAppendBench } from './append/run';
 import { claimExpectations, runClaimBench } from './claim/run';
 import { growthExpectations, runGrowthBench } from './growth/run';
 import { expectationLine, isMet, tableOf, writeJson, type Expectation } from './support/result';
+import { outboxExpectations, runOutboxBench } from './outbox/run';
 import { queuePeersExpectations, runQueuePeersBench } from './queue-peers/run';
 import { RELAY_CASES, relayExpectations, runRelayBench } from './relay/run';
 import { relayStatusExpectations, runRelayStatusBench } from './relay-status/run';
@@ -199,6 +200,24 @@ program
     const results = await runRelayStatusBench({ ...bench, say: progress });
     console.log(`\n${tableOf(results)}\n`);
     judge(relayStatusExpectations(results), check === true);
+  });
+
+interface OutboxOptions {
+  readonly rounds: number;
+  readonly check?: true;
+}
+
+program
+  .command('outbox')
+  .description(
+    'what the outbox adds to the time of an append to runs and sessions: the same statements with it and without it, in short turns',
+  )
+  .option('--rounds <n>', 'turns of ten calls of each; the median of all calls counts', positive, 60)
+  .option('--check', 'exit with 1 when an expectation is not met')
+  .action(async ({ check, ...bench }: OutboxOptions) => {
+    const results = await runOutboxBench({ ...bench, say: progress });
+    console.log(`\n${tableOf(results)}\n`);
+    judge(outboxExpectations(results), check === true);
   });
 
 interface GrowthOptions {

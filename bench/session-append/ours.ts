@@ -8,14 +8,16 @@ import { HISTORY_TYPES, turnsOf, type TurnEvent } from './turn-events';
 
 const TENANT = 'bench';
 
-/** In a worker of this process, which holds lease and head: one statement per append. */
-export const prepareWriter = door(async (db, sessionId) => {
-  const writer = await openSessionWriter(db, { tenantId: TENANT, sessionId });
-  return {
-    append: (events) => writer.append(events, { expectedSequence: writer.lastSequence + 1 }),
-    close: () => writer.close(),
-  };
-});
+/** In a worker of this process, which holds lease and head: one statement per append. `wrap` makes of the opened handle the one that appends. */
+export const doorOfWriters = (wrap: (db: Db) => Db = (db) => db) =>
+  door(async (db, sessionId) => {
+    const writer = await openSessionWriter(db, { tenantId: TENANT, sessionId });
+    return {
+      append: (events) => writer.append(events, { expectedSequence: writer.lastSequence + 1 }),
+      close: () => writer.close(),
+    };
+  }, wrap);
+export const prepareWriter = doorOfWriters();
 
 /** Each append looks at the head first, as a call that comes by HTTP does. */
 export const prepareAppend = door(async (db, sessionId) => {
@@ -35,7 +37,7 @@ interface OpenedSession {
   close(): Promise<void>;
 }
 
-function door(open: (db: Db, sessionId: string) => Promise<OpenedSession>) {
+function door(open: (db: Db, sessionId: string) => Promise<OpenedSession>, wrap: (db: Db) => Db = (db) => db) {
   return async ({ url, admin, callers }: CaseSetting, perCall: number): Promise<AppendCase> => {
     const db = await openDb({
       url,
@@ -45,11 +47,12 @@ function door(open: (db: Db, sessionId: string) => Promise<OpenedSession>) {
     });
     await db.hub.start();
     await ensureTenant(db.sql, TENANT);
+    const appending = wrap(db);
     const sessionIds = Array.from({ length: callers }, () => `session-${randomUUID()}`);
     const opened = await Promise.all(
       sessionIds.map(async (id) => {
         await createSessions(db).createSession({ tenantId: TENANT, header: { id } });
-        return open(db, id);
+        return open(appending, id);
       }),
     );
     return {
