@@ -12,7 +12,7 @@ import {
 } from '@runplane/contracts';
 import { executorOf, requireTenant, type At, type SqlExecutor, type Tx } from '@runplane/database';
 import { assertOpen } from './judge-append';
-import { sessionNotFound } from './session';
+import { idInUse, sessionNotFound, wentAway } from './session';
 import { readHead, type HeadRow } from './session-head.sql';
 import { insertSession, type SessionKey } from './session.sql';
 
@@ -22,8 +22,8 @@ import { insertSession, type SessionKey } from './session.sql';
  * Input     header: `id`, optionally parent_session_id, projectId and backendProfile (else the first run brings them); up to 64 KiB.
  * Returns   the log; `replayed` where the session was there with the same header.
  * Locks     new key (session).   Writes: sessions, session_heads.
- * Errors    SessionExists (another header, also one that a first run has made), SessionDeleted, TenantNotFound, InvalidRequest, InvalidJson,
- *           PayloadTooLarge.
+ * Errors    SessionExists (another header, also one that a first run has made; a copy that is not done), SessionDeleted, TenantNotFound, InvalidRequest, InvalidJson,
+ *           PayloadTooLarge; TransactionConflict (what was there has just been erased).
  * Repeat    safe.   Keeps: TEN-1, IDEM-1.   Source: the original's create, which refused every repeat.
  */
 export async function createSession(tx: Tx, { tenantId, ...input }: { tenantId: string } & CreateSession): Promise<CreatedSession> {
@@ -43,7 +43,10 @@ export async function createSession(tx: Tx, { tenantId, ...input }: { tenantId: 
     expiresAt: null,
     ttlSeconds: null,
   });
-  const head = await requireHead(tx, key);
+  const found = await readHead(tx, key);
+  if (found === undefined) throw wentAway(header.id);
+  const { head } = found;
+  if (head.copying) throw idInUse(header.id);
   assertOpen(head);
   if (!created && contentHash(head.header).hash !== contentHash(header).hash) {
     throw new SessionExists(`Session ${header.id} is there with another header.`, { sessionId: header.id });

@@ -2,7 +2,9 @@ import {
   partitionOf,
   SessionBoundary,
   SessionDeleted,
+  SessionExists,
   SessionNotFound,
+  TransactionConflict,
   type JsonObject,
   type Session,
   type SessionRef,
@@ -47,6 +49,13 @@ export function assertThere(
 
 export const sessionDeleted = (sessionId: string, deletedAt: string): SessionDeleted =>
   new SessionDeleted(`Session ${sessionId} was deleted at ${deletedAt}.`, { sessionId, deletedAt });
+
+/** Of an id that no session can be made with; also while a log is being copied into it. */
+export const idInUse = (sessionId: string): SessionExists => new SessionExists(`The session id ${sessionId} is in use.`, { sessionId });
+
+/** Of an id that was in use when it was to be inserted, and is not any more: a copy has failed, or an erasure has come to its end. */
+export const wentAway = (sessionId: string): TransactionConflict =>
+  new TransactionConflict(`Session ${sessionId} was erased at this moment: repeat the call.`, { attempts: 1 });
 
 /** A session as the wire shows it. */
 function toSession(row: SessionRow): Session {
@@ -118,7 +127,7 @@ export async function ensureSession(tx: Tx, tenantId: string, ref: SessionRef, b
     ttlSeconds: ref.ttlSeconds ?? null,
   });
   const made = await findSession(tx, key);
-  if (made === undefined) throw new Error(`session ${ref.sessionId} is neither new nor there`);
+  if (made === undefined) throw wentAway(ref.sessionId);
   return assertThere(key, made);
 }
 

@@ -9,9 +9,9 @@ import {
   type UpsertedSession,
 } from '@runplane/contracts';
 import { requireTenant, type Tx } from '@runplane/database';
-import { adoptBoundary, getSession, requireLockedSession } from './session';
+import { adoptBoundary, assertThere, getSession, idInUse, wentAway } from './session';
 import { decideUpsert } from './session-decisions';
-import { insertSession, writeSession, type SessionKey } from './session.sql';
+import { insertSession, lockSession, writeSession, type SessionKey } from './session.sql';
 import { isoTime, titleOfMetadata } from './session-title';
 
 /**
@@ -20,7 +20,8 @@ import { isoTime, titleOfMetadata } from './session-title';
  * Input     session: see UpsertSession; project and backend profile are the boundary and never change. What is left out stays, null clears.
  * Returns   the session; `created`; `changed: false` when it said all of this already.
  * Locks     new key (session) → session.   Writes: sessions.
- * Errors    SessionBoundary, TenantNotFound, InvalidRequest, InvalidJson, PayloadTooLarge, InvalidIdentifier.
+ * Errors    SessionBoundary, SessionDeleted, SessionExists (a copy that is not done), TenantNotFound, InvalidRequest, InvalidJson, PayloadTooLarge,
+ *           InvalidIdentifier; TransactionConflict (what was there has just been erased).
  * Repeat    safe: the same call changes nothing; of concurrent twins one makes the session, the other finds it made.
  * Keeps     TEN-1, IDEM-1.   Source: the original's upsertSession, which had no boundary check.
  */
@@ -46,7 +47,10 @@ export async function upsertSession(
     rolloutSubdir: wanted.rolloutSubdir,
   });
   if (created) return { session: await getSession(tx, key), created, changed: true };
-  const stored = await requireLockedSession(tx, key);
+  const found = await lockSession(tx, key);
+  if (found === undefined) throw wentAway(sessionId);
+  if (found.copying) throw idInUse(sessionId);
+  const stored = assertThere(key, found);
   const adopted = await adoptBoundary(tx, stored, wanted);
   const decision = decideUpsert(stored, wanted);
   if (decision.kind === 'apply') await writeSession(tx, key, decision.change);

@@ -167,6 +167,13 @@ export const submissionGuards = [
     test: copies('that leaves more open than one transaction may close'),
   },
   {
+    name: 'whoever would make a session with the id of a copy is told that it is in use',
+    file: `${SESSIONS}/create-session.ts`,
+    text: 'if (head.copying) throw idInUse(header.id);',
+    replacement: 'void idInUse;',
+    test: copies('while it goes on nobody sees the session, and a twin finds the id taken'),
+  },
+  {
     name: 'nobody sees a copy before it is whole',
     file: `${SESSIONS}/copy/copy-session.ts`,
     text: 'copying: true,',

@@ -1,13 +1,15 @@
 import type { NewSessionEvent } from '@runplane/contracts';
 import { COPY_OPEN_MAX, importedEventId, SESSION_HEADER_BYTES_MAX } from '@runplane/contracts';
-import { ensureTenant, inTransaction, type Db } from '@runplane/database';
-import { useDatabase } from '@runplane/database/testing';
+import { ensureTenant, inTransaction, type Db, type Tx } from '@runplane/database';
+import { eventually, useDatabase } from '@runplane/database/testing';
 import fc from 'fast-check';
 import {
   acceptSubmission,
   acquireSessionLease,
   appendAsServer,
+  createSession,
   createSessions,
+  ensureSession,
   forkSession,
   getSessionLog,
   importSession,
@@ -15,6 +17,7 @@ import {
   loadSession,
   readSessionEvents,
   readSessionLines,
+  upsertSession,
 } from '../index';
 
 const t = useDatabase();
@@ -73,6 +76,7 @@ const rowsOfCopy = async (sessionId: string, tenant: string): Promise<number> =>
   return found.rows[0]?.n ?? -1;
 };
 
+const UPSERT = { projectId: 'p', backendProfile: 'b' };
 const said = (text: string): NewSessionEvent => ({ type: 'user/message', data: { content: text } });
 const open: NewSessionEvent[] = [
   { type: 'context/window-started', data: { windowId: 'w1' } },
@@ -249,21 +253,57 @@ describe('an import', () => {
   test('while it goes on nobody sees the session, and a twin finds the id taken', async () => {
     let seen: unknown;
     let twin: unknown;
+    let made: unknown[] = [];
     const content = (async function* () {
       yield Buffer.from('{"type":"session","id":"slow"}\n');
       yield Buffer.from(`${Array.from({ length: 600 }, (_, i) => good(i)).join('\n')}\n`);
       seen = await getSessionLog(t.db, key('slow', 'other')).catch((error: unknown) => error);
       twin = await bring(`{"type":"session","id":"slow"}\n`).catch((error: unknown) => error);
+      const { createSession: make, upsertSession: upsert } = createSessions(t.db);
+      made = [
+        await make({ tenantId: 'other', header: { id: 'slow' } }).catch((error: unknown) => error),
+        await upsert({ ...key('slow', 'other'), session: UPSERT }).catch((error: unknown) => error),
+      ];
       yield Buffer.from(`${good(600)}\n`);
     })();
     expect(await importSession(t.db, { tenantId: 'other', content })).toMatchObject({ copiedThrough: 600, closed: 0 });
     expect(seen).toEqual(coded('session_not_found'));
-    expect(twin).toEqual(coded('session_exists'));
+    for (const refused of [twin, ...made]) expect(refused).toEqual(coded('session_exists'));
     const loaded = await loadSession(t.db, key('slow', 'other'));
     let n = 0;
     for await (const event of loaded.events) n += Number(event.sequence === n);
     expect(n).toBe(601);
   });
+});
+
+test.each<[string, (tx: Tx, id: string) => Promise<unknown>]>([
+  ['a creation', (tx, id) => createSession(tx, { tenantId: 'other', header: { id } })],
+  ['an upsert', (tx, id) => upsertSession(tx, { ...key(id, 'other'), session: UPSERT })],
+  ['a first run', (tx, id) => ensureSession(tx, 'other', { sessionId: id }, UPSERT)],
+])('%s that finds the id taken by a copy that fails at this moment is to be repeated', async (name, make) => {
+  let fail = (_: Error): void => undefined;
+  const never = new Promise<never>((_, reject) => (fail = reject));
+  const content = (async function* () {
+    yield Buffer.from(`{"type":"session","id":"${name}"}\n`);
+    yield await never;
+  })();
+
+  const making = inTransaction(t.db, (tx) => {
+    const query = tx.query.bind(tx);
+    jest.spyOn(tx, 'query').mockImplementation(async (statement) => {
+      if (!statement.text.includes('INSERT INTO runplane.sessions')) return query(statement);
+      const importing = importSession(t.db, { tenantId: 'other', content }).catch((error: unknown) => error);
+      await eventually(async () => (await rowsOfCopy(name, 'other')) === 1);
+      const found = await query(statement);
+      fail(new Error('connection lost'));
+      await importing;
+      return found;
+    });
+    return make(tx, name);
+  });
+
+  await expect(making).rejects.toEqual(coded('transaction_conflict'));
+  await inTransaction(t.db, (tx) => make(tx, name));
 });
 
 test('what is exported, imported and exported again is the same to the byte, and so are its views', async () => {

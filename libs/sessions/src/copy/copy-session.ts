@@ -4,7 +4,6 @@ import {
   isDomainError,
   newId,
   partitionOf,
-  SessionExists,
   TransactionConflict,
   type CopiedSession,
   type DomainError,
@@ -17,6 +16,7 @@ import { closeOpenInSession } from '../close-session';
 import { hasMoreOpen } from '../deletion.sql';
 import { eraseSessionRows } from '../erase-session';
 import { rebuildSession } from '../rebuild/rebuild-session';
+import { idInUse } from '../session';
 import { lockHead, readHead } from '../session-head.sql';
 import { insertSession, lockSession, type SessionKey } from '../session.sql';
 import { insertCopied, writeCopied, type CopiedEvent } from './copy.sql';
@@ -93,7 +93,7 @@ async function beginCopy(tx: Tx, { tenantId, sessionId, header, projectId, backe
     ttlSeconds: null,
     copying: true,
   });
-  if (!made) throw new SessionExists(`The session id ${sessionId} is in use.`, { sessionId });
+  if (!made) throw idInUse(sessionId);
   const found = await readHead(tx, { tenantId, sessionId });
   if (found === undefined) throw new Error(`session ${sessionId} has no head`);
   return { incarnation: found.head.incarnation, storeId: found.head.storeId };

@@ -1,4 +1,5 @@
 import {
+  contentHash,
   defineCursor,
   identifier,
   ListPage,
@@ -38,12 +39,13 @@ export async function listRecoveryCandidates(
   { tenantId, ...input }: { tenantId: string } & z.input<typeof ListPage>,
 ): Promise<RecoveryCandidateList> {
   const { cursor, limit } = parseInput(ListPage, input);
-  const after = cursor === undefined ? undefined : place.decode(cursor).sessionId;
+  const filterHash = contentHash({ tenantId }).hash;
+  const after = cursor === undefined ? undefined : place.decode(cursor, filterHash).sessionId;
   const found = await listRecoverySnapshots(executorOf(at), { tenantId, after, limit: limit + 1 });
   const { shown, last } = cutPage(found, limit);
   return {
     candidates: shown.map((row) => ({ sessionId: row.sessionId, snapshot: toSnapshot(row) })),
-    cursor: last === undefined ? null : place.encode({ sessionId: last.sessionId }),
+    cursor: last === undefined ? null : place.encode({ sessionId: last.sessionId }, filterHash),
   };
 }
 

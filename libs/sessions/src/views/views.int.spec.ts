@@ -104,6 +104,8 @@ test('a cold start finds the sessions that somebody has to look after, page by p
   expect(found.map(({ sessionId }) => sessionId).filter((id) => id.startsWith('cold'))).toEqual(['cold-1', 'cold-2', 'cold-3']);
   expect(found[0]?.snapshot).toMatchObject({ activeTurnId: 't1', sequence: 0 });
   expect(await listRecoveryCandidates(t.db, { tenantId: 'other' })).toEqual({ candidates: [], cursor: null });
+  const { cursor: ofAcme } = await listRecoveryCandidates(t.db, { tenantId, limit: 1 });
+  await expect(listRecoveryCandidates(t.db, { tenantId: 'other', cursor: ofAcme ?? '' })).rejects.toEqual(coded('invalid_cursor'));
 });
 
 test('channels are read as lists, and as the one document they once were', async () => {
