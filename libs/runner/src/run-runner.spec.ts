@@ -126,7 +126,7 @@ function run(work: (context: RunnerContext) => Promise<Outcome>, options: Partia
     apiKey: 'k',
     fetch: api.fetch,
     retry: { pauseMsMin: 1, pauseMsMax: 5 },
-    timeoutMs: 200,
+    timeoutMs: 10_000, // nobody answers late but by a stall of the machine
   });
   return runRunner({ client, runId: 'run_1', runnerId: 'w', heartbeatMs: 20, work, ...options });
 }
