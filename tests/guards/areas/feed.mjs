@@ -3,6 +3,13 @@ import { consumers, feedStatus } from '../places.mjs';
 
 export const feedGuards = [
   {
+    name: 'hints that follow closely are one notification',
+    file: 'libs/database/src/hub.ts',
+    text: 'Math.max(0, this.#sentAt + this.#settings.notifyEveryMs - performance.now())',
+    replacement: '0',
+    test: { file: 'libs/database/src/hub.int.spec.ts', name: 'goes out at once when none has for a while' },
+  },
+  {
     name: 'a feed that is empty stands at its floor',
     file: 'libs/outbox/src/read-feed.ts',
     text: 'return laterPlace(floorOf(store), ',

@@ -39,6 +39,13 @@ export const kafkaGuards = [
     test: topic('OUT_OF_ORDER_SEQUENCE_NUMBER fails the call'),
   },
   {
+    name: 'a batch has a bound of records',
+    file: `${KAFKA}/topic-publisher.ts`,
+    text: ' || last.length === BATCH_RECORDS_MAX',
+    replacement: '',
+    test: topic('a batch has at most 500 records'),
+  },
+  {
     name: 'a partition has one request in flight',
     file: `${KAFKA}/topic-publisher.ts`,
     text: '(this.#lanes.get(partition) ?? Promise.resolve()).then(work)',
