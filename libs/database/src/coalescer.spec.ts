@@ -14,7 +14,7 @@ const call = (text: string): Call => ({ name: text.slice(0, 2), lane: text.charA
 const tick = () => new Promise((resolve) => setImmediate(() => setImmediate(resolve)));
 
 /** A coalescer of calls large enough that two are worth two batches, whose statements end when the test says so; `log` tells what was sent. */
-function staged({ callsMax = 100, aloneMax = 1, rows = 16 } = {}) {
+function staged({ callsMax = 100, aloneMax = 1, sideBySideMax = 4, rows = 16 } = {}) {
   const log: string[] = [];
   const reviewed: (() => void)[] = [];
   const open: { readonly what: string; readonly names: string[]; end(error?: Error, busy?: string): void }[] = [];
@@ -40,6 +40,7 @@ function staged({ callsMax = 100, aloneMax = 1, rows = 16 } = {}) {
     queue: { callsMax, bytesMax: 1_000 },
     batch: { callsMax: 100, rowsMax: 10_000, bytesMax: 100 },
     aloneMax,
+    sideBySideMax,
   });
   const answers: Record<string, string> = {};
   const run = (texts: string): void => {
@@ -221,6 +222,20 @@ test('a few calls have a statement each, side by side; those of one lane one aft
   expect(log.slice(4)).toEqual(['alone e1', 'alone f1']);
   await end();
   await end();
+});
+
+test('of a kind whose calls never go side by side each joins a batch; one that comes alone is a batch of one', async () => {
+  const { run, untilIdle, end, log } = staged({ sideBySideMax: 0, rows: 1 });
+  run('a1');
+  await tick();
+  expect(log).toEqual(['together a1']);
+  run('b1');
+  run('c1');
+  await tick();
+  expect(log).toHaveLength(1);
+  await end();
+  expect(log[1]).toBe('together b1 c1');
+  await untilIdle();
 });
 
 describe('a batch that fails as a whole', () => {

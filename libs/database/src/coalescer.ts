@@ -27,6 +27,8 @@ export interface CoalescedWork<Call, Answer> {
   readonly batch: BatchBounds;
   /** How many calls may wait for locks at a time, each on a connection. */
   readonly aloneMax: number;
+  /** Up to so many calls are faster side by side, each with a statement and a connection of its own (measured: bench/results.md). */
+  readonly sideBySideMax: number;
 }
 
 export interface CoalescerStats {
@@ -45,8 +47,6 @@ export interface CoalescerStats {
   readonly waitingBytes: number;
 }
 
-/** Up to so many calls are faster side by side, each with a statement and a connection of its own (measured: bench/results.md). */
-const FEW = 4;
 const LOST_REPEATS_MAX = 2;
 
 interface Waiting<Call, Answer> extends QueuedCall {
@@ -118,7 +118,7 @@ export class Coalescer<Call, Answer> {
   }
 
   get #few(): number {
-    return Math.min(FEW, this.#work.aloneMax);
+    return Math.min(this.#work.sideBySideMax, this.#work.aloneMax);
   }
 
   get #isIdle(): boolean {

@@ -1,6 +1,7 @@
 import { newId, type ClaimedQueueTask, type ClaimQueueTasks } from '@runplane/contracts';
 import { coalescedBounds, coalescerOf, type Coalescer, type Db, type Verdict } from '@runplane/database';
 import type { z } from 'zod';
+import { ALWAYS_TOGETHER } from './always-together';
 import type { ClaimPlace } from './claim.sql';
 
 type ParsedClaim = z.output<typeof ClaimQueueTasks>;
@@ -34,6 +35,7 @@ export function claimCoalescer(db: Db, claimFor: Claiming): Coalescer<ScopedClai
     alone: (scoped) => claimFor(db, scoped, placesOf(scoped)),
     isRepeatable: () => false,
     ...coalescedBounds(db),
+    sideBySideMax: ALWAYS_TOGETHER,
   }));
 }
 

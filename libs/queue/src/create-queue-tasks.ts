@@ -36,6 +36,7 @@ import {
   type Tx,
   type Verdict,
 } from '@runplane/database';
+import { ALWAYS_TOGETHER } from './always-together';
 import { requireTask } from './require';
 import { announceQueue } from './streams';
 import { findTasksByKey, insertTasks, toTask, type NewTask, type TaskWork } from './task.sql';
@@ -108,6 +109,7 @@ const creationCoalescer = (db: Db): Coalescer<NewTask, MadeTask> =>
     alone: (task) => insertAll(db, task.tenantId, [task]).then(theOne),
     isRepeatable: () => false,
     ...coalescedBounds(db),
+    sideBySideMax: ALWAYS_TOGETHER,
   }));
 
 async function insertTogether(db: Db, tasks: readonly NewTask[]): Promise<Verdict<MadeTask>[]> {

@@ -23,6 +23,7 @@ import {
   type Verdict,
 } from '@runplane/database';
 import type { z } from 'zod';
+import { ALWAYS_TOGETHER } from './always-together';
 import { taskNotFound } from './require';
 import { findEndedAttempts, settleClaims, writeLeases, type GivenSettlement, type VerdictRow } from './settle.sql';
 import { announceQueue } from './streams';
@@ -102,6 +103,7 @@ const settlementCoalescer = (db: Db): Coalescer<TenantSettlement, ClaimVerdict> 
     alone: async (given) => required(await settleAlone(db, [given])),
     isRepeatable: () => true,
     ...coalescedBounds(db),
+    sideBySideMax: ALWAYS_TOGETHER,
   }));
 
 async function settleTogether(db: Db, given: readonly TenantSettlement[]): Promise<Verdict<ClaimVerdict>[]> {
