@@ -2,7 +2,7 @@ import { sql } from '@runplane/database';
 import { useDatabase } from '@runplane/database/testing';
 import { assertWritten } from '../support/append-case';
 import { cutOutbox } from './cut-outbox';
-import { OUTBOX_PAIRS, prepareWith, prepareWithout } from './run';
+import { OUTBOX_PAIRS, prepareWithout } from './run';
 
 // What is without the outbox breaks what holds with it.
 const t = useDatabase({ checkInvariants: false });
@@ -13,17 +13,17 @@ test('the part of the outbox is cut out of a statement with its parameters, and 
   expect(cutOutbox(sql`SELECT ${1}`)).toBeUndefined();
 });
 
-test.each(OUTBOX_PAIRS.map((pair) => [pair.name, Math.min(pair.callers, 3), pair.perCall, pair] as const))(
-  'append to a %s, %i callers, %i a call: the same is written with and without, but for the outbox',
-  async (name, callers, perCall, pair) => {
-    for (const prepare of [prepareWith(pair), prepareWithout(pair)]) {
-      const made = await prepare({ url: t.url, admin: t.db.pool, callers }, perCall);
-      try {
-        await Promise.all(made.callers.map((call) => call()));
-        assertWritten({ name, perCall, callers: made.callers, calls: callers }, await made.rowsWritten());
-      } finally {
-        await made.close();
-      }
+// The others are asked by the benchmark itself, which fails when rows are missing or too many.
+test.each(OUTBOX_PAIRS.filter(({ callers }) => callers > 1).map((pair) => [pair.name, pair] as const))(
+  'appends to a %s without the outbox write everything else',
+  async (name, pair) => {
+    const callers = 2;
+    const made = await prepareWithout(pair)({ url: t.url, admin: t.db.pool, callers }, pair.perCall);
+    try {
+      await Promise.all(made.callers.map((call) => call()));
+      assertWritten({ name, perCall: pair.perCall, callers: made.callers, calls: callers }, await made.rowsWritten());
+    } finally {
+      await made.close();
     }
   },
 );

@@ -66,7 +66,7 @@ export async function runOutboxBench({ rounds, say }: OutboxBench): Promise<Outb
   }
 }
 
-export const prepareWith = ({ on }: Pair): Prepare => on((db) => cuttingOutbox(db, { keep: true }));
+const prepareWith = ({ on }: Pair): Prepare => on((db) => cuttingOutbox(db, { keep: true }));
 
 /** Fails where it has written to the outbox after all. */
 export function prepareWithout({ on }: Pair): Prepare {
