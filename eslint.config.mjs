@@ -41,7 +41,7 @@ export default defineConfig(
           enforceBuildableLibDependency: false,
           allow: [],
           depConstraints,
-          checkDynamicDependenciesExceptions: ['^@runplane/outbox(/embedded-kafka)?$'],
+          checkDynamicDependenciesExceptions: ['^@runplane/outbox(/embedded-kafka|/testing)?$'],
         },
       ],
       '@typescript-eslint/require-await': 'off', // Fastify tells a handler from a callback by `async`
@@ -78,12 +78,17 @@ export default defineConfig(
   },
   {
     files: ['libs/**/*.ts', 'apps/**/*.ts'],
-    ignores: ['libs/database/src/testing/**', ...specs],
+    ignores: ['libs/*/src/testing/**', ...specs],
     rules: {
       'no-restricted-imports': [
         'error',
         {
-          paths: [{ name: '@runplane/database/testing', message: 'Only spec files, tests/ and bench/ may use the test database.' }],
+          paths: [
+            {
+              name: '@runplane/database/testing',
+              message: 'Only spec files, what they are built with, tests/ and bench/ may use the test database.',
+            },
+          ],
           patterns: [
             { group: ['./testing', './testing/*', '../testing', '../testing/*'], message: 'Only spec files may use the test database.' },
           ],

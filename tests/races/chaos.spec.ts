@@ -19,6 +19,19 @@ import {
 import { endLease, message, newRun, newTurn, passDeadlines, TENANT } from '@runplane/runs/testing';
 import { inTransaction, openDb, type Db } from '@runplane/database';
 import {
+  commitFeedConsumer,
+  createOutbox,
+  createRelayControl,
+  deleteFeedConsumer,
+  getFeedConsumer,
+  pruneOutboxOnce,
+  readFeed,
+  registerSinks,
+  SinkSettings,
+  type Sink,
+} from '@runplane/outbox';
+import { createMemorySink, keepShards, relayPass } from '@runplane/outbox/testing';
+import {
   claimSubmissions,
   failExhaustedSubmissionsOnce,
   renewSubmissions,
@@ -60,6 +73,39 @@ async function findActive(db: Db): Promise<Active | undefined> {
     [pick(SESSIONS)],
   );
   return rows.length === 0 ? undefined : pick(rows);
+}
+
+const sink: Sink = {
+  ...SinkSettings.parse({ topic: 'events', limits: { backOffMs: 1, backOffMaxMs: 1, batchEvents: 50 } }),
+  name: 'chaos',
+  kind: 'memory',
+  publisher: createMemorySink({ fault: () => (Math.random() < 0.2 ? { arriving: 3 } : undefined) }).publisher(),
+};
+
+/** Two relays of one sink, a consumer that everybody moves, and their operator. */
+function feedCallsOf(db: Db): (() => Promise<unknown>)[] {
+  const [control, outbox, consumer] = [createRelayControl(db), createOutbox(db), { tenantId, name: 'chaos' }];
+  const relay = async (): Promise<unknown> => {
+    const owner = pick(['relay-1', 'relay-2']);
+    const { shards } = await keepShards(db.lane, { sink: sink.name, owner, leaseMs: pick([1, 1_000]) });
+    return relayPass(db, sink, { owner, shards });
+  };
+  return [
+    relay,
+    relay,
+    () => pick([control.disableSink, control.retryBlockedKeys, control.enableSink])({ sink: sink.name }),
+    () => control.enableSink({ sink: sink.name, start: pick(['now', 'oldest']) }),
+    () => control.republish({ sink: sink.name, from: 'oldest' }),
+    () => outbox.registerFeedConsumer({ ...consumer, after: pick(['now', 'start']) }),
+    () => outbox.rewindFeedConsumer({ ...consumer, to: pick(['now', 'start']) }),
+    async () => {
+      const { cursor: from } = await getFeedConsumer(db, consumer);
+      const { cursor: to } = await readFeed(db.sql, { tenantId, after: from, limit: 5 });
+      return commitFeedConsumer(db, { ...consumer, from, to });
+    },
+    () => deleteFeedConsumer(db, consumer),
+    () => pruneOutboxOnce(db, { keepMs: 1_000, batch: 10 }),
+  ];
 }
 
 /** `later`: the same store two days on, when everything that has ended may go. */
@@ -115,7 +161,7 @@ function callsOf(db: Db, later: Db) {
     ...queueCalls(db),
     () => alone((tx) => markSessionRead(tx, { tenantId, sessionId: pick(SESSIONS), readerId: pick(['ann', 'bob']) })),
   ];
-  return { onActive, anywhere };
+  return { onActive, anywhere: [...anywhere, ...feedCallsOf(db)] };
 }
 
 /** Calls on the queues of the sessions, by whoever holds a claim, and by others. */
@@ -158,6 +204,7 @@ test(
     const db = await openDb({ url: url.toString(), applicationName: 'race-chaos', onError });
     url.searchParams.set('options', `-c deadlock_timeout=50ms -c runplane.fake_now=${new Date(Date.now() + 2 * 86_400_000).toISOString()}`);
     const later = await openDb({ url: url.toString(), applicationName: 'race-chaos-later', onError });
+    await registerSinks(db, [sink]);
     const seen = new Map<string, number>();
     const until = Date.now() + CHAOS_MS;
     const { onActive, anywhere } = callsOf(db, later);

@@ -1,3 +1,13 @@
+import {
+  createOutbox,
+  disableSink,
+  enableSink,
+  registerFeedConsumer,
+  registerSinks,
+  republish,
+  retryBlockedKeys,
+  rewindFeedConsumer,
+} from '@runplane/outbox';
 import { inTransaction, LOCK_RANK, openDb, type LockRankName, type Tx } from '@runplane/database';
 import {
   ackCommand,
@@ -74,7 +84,33 @@ async function aClaimedSubmission() {
 const turn = (sessionId: string) => ({ tenantId, sessionId, turn: newTurn(), idempotencyKey: newKey() });
 
 // What docs/locking.md tells, as the operations do it: a path of each that takes all its locks.
+/** An operation on a sink that is new. */
+const onSink = (operation: (tx: Tx, sink: string) => Promise<unknown>) => async () => {
+  const sink = newKey();
+  await registerSinks(t.db, [{ name: sink, kind: 'memory', start: 'now' }]);
+  return (tx: Tx) => operation(tx, sink);
+};
+
 const OPERATIONS: Record<string, { locks: LockRankName[]; prepare: () => Promise<(tx: Tx) => Promise<unknown>> }> = {
+  registerFeedConsumer: {
+    locks: ['outboxFloor', 'feedConsumer'],
+    prepare: async () => (tx) => registerFeedConsumer(tx, { tenantId, name: newKey() }),
+  },
+  rewindFeedConsumer: {
+    locks: ['outboxFloor', 'feedConsumer'],
+    prepare: async () => {
+      const name = newKey();
+      await createOutbox(t.db).registerFeedConsumer({ tenantId, name });
+      return (tx) => rewindFeedConsumer(tx, { tenantId, name, to: 'now' });
+    },
+  },
+  republish: { locks: ['outboxFloor', 'outboxShard'], prepare: onSink((tx, sink) => republish(tx, { sink, from: 'oldest' })) },
+  'enableSink from a start': {
+    locks: ['outboxFloor', 'outboxShard'],
+    prepare: onSink((tx, sink) => enableSink(tx, { sink, start: 'now' })),
+  },
+  disableSink: { locks: ['outboxShard'], prepare: onSink((tx, sink) => disableSink(tx, { sink })) },
+  retryBlockedKeys: { locks: ['outboxShard'], prepare: onSink((tx, sink) => retryBlockedKeys(tx, { sink })) },
   createRun: {
     locks: ['newKey', 'session'],
     prepare: async () => {

@@ -14,16 +14,16 @@ export interface RaceDatabase {
 
 /**
  * A database of its own on which no deadlock may have happened by the end of the file: inTransaction would hide one by its repeat.
- * `coalesce: false`: each call waits by itself, as if the other came from another process.
+ * `coalesce: false`: each call waits by itself, as if the other came from another process. `checkInvariants: false`: of events without their logs.
  */
-export function useRaces({ coalesce = true } = {}): RaceDatabase {
+export function useRaces({ coalesce = true, checkInvariants = true } = {}): RaceDatabase {
   let own: Db | undefined;
   // Defined before useDatabase's own hooks: those drop the database.
   afterAll(async () => {
     await own?.close(); // a backend reports its deadlocks at its end at the latest
     expect(await countDeadlocks(t.db.pool)).toBe(0);
   });
-  const t = useDatabase();
+  const t = useDatabase({ checkInvariants });
   beforeAll(async () => {
     // Waits as long as its transactions may: the other side's commit may come late on a machine that stands still for seconds.
     own = await openDb({ url: t.url, applicationName: 'race', lockTimeoutMs: 9_000, connectTimeoutMs: 15_000, coalesce });

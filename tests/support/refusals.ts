@@ -24,5 +24,12 @@ export const DOCUMENTED_REFUSALS: ReadonlySet<string> = new Set([
   'submission_closed',
   'submission_not_found', // of a session that has just begun
   'submission_queue_full',
+  'blocked_key_not_found', // it was sent meanwhile
+  'blocked_key_moved',
+  'feed_consumer_not_found', // it was deleted
+  'feed_consumer_moved',
+  'republish_running',
+  'sink_disabled',
+  'cursor_expired', // retention was quicker
   'transaction_conflict', // the session changed hands at every one of four looks
 ]);

@@ -125,4 +125,18 @@ export const relayGuards = [
     replacement: '',
     test: givenUp,
   },
+  {
+    name: 'an event is given up only while its key is parked at it',
+    file: 'libs/outbox/src/relay/drop-parked-event.ts',
+    text: 'if (!(await isStillParked(tx, parked, days))) return false;',
+    replacement: '',
+    test: { file: 'tests/races/relay.spec.ts', name: 'of parked events finds nothing behind an operator’s retry' },
+  },
+  {
+    name: 'a sink of which something is still held is not enabled anew',
+    file: `${RELAY}/change-sink.ts`,
+    text: 'const isForgotten = await forgetHeld(tx, sink, FORGET_HELD_MAX);',
+    replacement: 'const isForgotten = (await forgetHeld(tx, sink, FORGET_HELD_MAX)) || true;',
+    test: operated('what a sink holds is tried again, or forgotten, in parts'),
+  },
 ];

@@ -104,13 +104,19 @@ export function addRelayWhyCommands(why: Command, terminal: Terminal): void {
       terminal.print(command, found, () => describeWhy(found));
     });
   why
-    .command('shard <sink> <shard>')
+    .command('shard')
+    .argument('<sink>')
+    .argument('<shard>', 'its number', parseShard)
     .description('Why the events of a shard have or have not reached a sink.')
-    .action(async (sink: string, shard: string, _options: object, command: Command) => {
-      if (!/^\d{1,2}$/.test(shard)) throw new InvalidArgumentError('Say a number of a shard.');
-      const found = await withDb(command, (db) => explainSink(db, { sink, shard: Number(shard) }));
+    .action(async (sink: string, shard: number, _options: object, command: Command) => {
+      const found = await withDb(command, (db) => explainSink(db, { sink, shard }));
       terminal.print(command, found, () => describeWhy(found));
     });
+}
+
+function parseShard(text: string): number {
+  if (!/^\d{1,2}$/.test(text)) throw new InvalidArgumentError('Say a number of a shard.');
+  return Number(text);
 }
 
 function describeSinks(sinks: readonly SinkStatus[]): string {

@@ -1,28 +1,19 @@
 import { encodeCursor, FORGET_HELD_MAX, partitionOf, RETRY_KEYS_MAX } from '@runplane/contracts';
-import { openClient, useDatabase, waitForHorizon, waitUntilBlocked } from '@runplane/database/testing';
+import { openClient, useDatabase, waitUntilBlocked } from '@runplane/database/testing';
 import { refused } from '../publisher';
 import { readFeed } from '../read-feed';
-import { appendEvents, createMemorySink } from '../testing';
-import { createRelayControl, explainSink, getSinkStatus, listBlockedKeys, registerSinks, SinkSettings, type Sink } from '.';
-import { relayPass } from './pass';
-import { keepShards } from './shard.sql';
+import { appendEvents, aSinkByHand } from '../testing';
+import { createRelayControl, explainSink, getSinkStatus, listBlockedKeys } from '.';
 
 // What an operator sees and does, also in the middle of a pass.
 
 const t = useDatabase({ checkInvariants: false });
-const settings = SinkSettings.parse({ topic: 'events', limits: { backOffMs: 1, backOffMaxMs: 1, attemptsMax: 1 } });
-const owner = 'relay';
 
 async function aSink(name: string) {
-  const memory = createMemorySink({ answer: ({ sequence }) => (sequence === 2 ? refused('too_large', '2 MB') : undefined) });
-  const sink: Sink = { ...settings, name, kind: 'memory', publisher: memory.publisher() };
-  await waitForHorizon(t.db);
-  await registerSinks(t.db, [sink]);
-  const { shards } = await keepShards(t.db.lane, { sink: name, owner, leaseMs: 60_000 });
-  const pass = async () => {
-    await waitForHorizon(t.db);
-    return relayPass(t.db, sink, { owner, shards });
-  };
+  const { memory, pass } = await aSinkByHand(t.db, {
+    name,
+    answer: ({ sequence }) => (sequence === 2 ? refused('too_large', '2 MB') : undefined),
+  });
   return { memory, pass, shown: () => memory.arrived.map(({ sequence }) => sequence) };
 }
 
