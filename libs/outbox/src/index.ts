@@ -1,6 +1,7 @@
 // The door of libs/outbox: how events leave a transaction, and how they are read.
 
 export { EVENTS_PER_ROW_MAX, feedTx, insertOutboxBatch, insertOutboxEvents, nextPosition } from './append.sql';
+export { CHANGE_HEAD, changePage, defineChangeList, type ChangePage, type ChangesAfter, type ChangesWanted } from './change-list';
 export { commitFeedConsumer } from './commit-feed-consumer';
 export { deleteFeedConsumer } from './delete-feed-consumer';
 export { explainFeed, type ExplainFeed } from './explain-feed';

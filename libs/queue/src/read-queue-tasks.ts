@@ -1,6 +1,5 @@
 import {
   contentHash,
-  CursorExpired,
   cursorTime,
   defineCursor,
   identifier,
@@ -21,19 +20,11 @@ import {
   type QueueTaskState,
 } from '@runplane/contracts';
 import { executorOf, isTx, takingLock, type At } from '@runplane/database';
+import { defineChangeList, type ChangesAfter } from '@runplane/outbox';
 import { z } from 'zod';
 import { listAttempts, toAttempt } from './attempt.sql';
 import { requireTask } from './require';
-import {
-  listChangesPage,
-  listForCommander,
-  listTasksPage,
-  markTasksRead,
-  readStats,
-  STATS_PART,
-  type ChangePlace,
-  type StatsRow,
-} from './task-list.sql';
+import { listChangesPage, listForCommander, listTasksPage, markTasksRead, readStats, STATS_PART, type StatsRow } from './task-list.sql';
 import { toTask, type TaskKey } from './task.sql';
 
 const rowsOf = (limit: number): number => Math.min(Math.max(limit, 1), LIST_ROWS_MAX);
@@ -78,65 +69,25 @@ export async function listQueueTasks(
   return { tasks, cursor: taskCursor.encode({ priority: last.priority, createdAt: last.createdAt, id: last.id }, filterHash) };
 }
 
-const BIGINT_MAX = 2n ** 63n - 1n;
-const changeCursor = defineCursor(
-  'queue-changes',
-  z.strictObject({
-    store: z.string(),
-    tx: z
-      .string()
-      .regex(/^\d{1,19}$/)
-      .refine((digits) => /^\d+$/.test(digits) && BigInt(digits) <= BIGINT_MAX),
-    taskId: z
-      .string()
-      .max(200)
-      .regex(/^[^\0]*$/),
-  }),
-);
-const START: ChangePlace = { changedTx: -1n, taskId: '' };
-const encodePlace = (storeId: string, { changedTx, taskId }: ChangePlace): string =>
-  changeCursor.encode({ store: storeId, tx: String(changedTx < 0n ? 0n : changedTx), taskId });
+const listChanges = defineChangeList('queue-changes', 'taskId');
 
-export interface ListQueueTaskChanges {
+export interface ListQueueTaskChanges extends ChangesAfter {
   readonly tenantId: string;
-  /** A cursor of an earlier page, `start` (default), or `now`: behind the last change that is there. */
-  readonly after?: string | undefined;
   readonly readerId?: string | undefined;
-  readonly limit?: number | undefined;
 }
 
 /**
  * A tenant's tasks in the order of their changes, each once, as it is now: a reader that follows `cursor` sees the last version of every task that
- * changes, whatever transactions overlap or roll back. Numbered and bounded as the changes of sessions (listSessionChanges): by transaction, and
- * shown below the oldest one that is still open.
+ * changes, whatever transactions overlap or roll back (change-list.ts of libs/outbox).
  *
  * Returns   `cursor` to go on from, also when the page is empty; `more`: read on at once.
  * Errors    InvalidCursor; CursorExpired (another store, or a copy that was not rebased).
  * Repeat    safe; reads only, one statement, no lock.   Source: the original's `version > cursor`, which missed late commits.
  */
-export async function listQueueTaskChanges(
-  at: At,
-  { tenantId, after = 'start', readerId, limit = LIST_ROWS_DEFAULT }: ListQueueTaskChanges,
-): Promise<QueueTaskChanges> {
+export async function listQueueTaskChanges(at: At, { tenantId, readerId, ...after }: ListQueueTaskChanges): Promise<QueueTaskChanges> {
   const on = executorOf(at);
-  const rowsMax = rowsOf(limit);
-  if (after === 'now') {
-    const { storeId, changes } = await listChangesPage(on, { tenantId, readerId, after: START, limit: 1, from: 'end' });
-    return { tasks: [], cursor: encodePlace(storeId, changes.at(-1)?.place ?? START), more: false };
-  }
-  const cursor = after === 'start' ? undefined : changeCursor.decode(after);
-  const place = cursor === undefined ? START : { changedTx: BigInt(cursor.tx), taskId: cursor.taskId };
-  const { storeId, horizon, changes } = await listChangesPage(on, { tenantId, readerId, after: place, limit: rowsMax, from: 'place' });
-  if (cursor !== undefined && (cursor.store !== storeId || place.changedTx > horizon))
-    throw new CursorExpired('The cursor belongs to another store: read again from data.oldestCursor.', {
-      oldestCursor: encodePlace(storeId, START),
-      reason: 'other-store',
-    });
-  return {
-    tasks: changes.map(({ task }) => task),
-    cursor: encodePlace(storeId, changes.at(-1)?.place ?? place),
-    more: changes.length === rowsMax,
-  };
+  const { rows: tasks, cursor, more } = await listChanges(after, (wanted) => listChangesPage(on, { tenantId, readerId, ...wanted }));
+  return { tasks, cursor, more };
 }
 
 const attemptCursor = defineCursor('queue-attempts', z.strictObject({ before: z.int().min(0).max(2_147_483_647) }));

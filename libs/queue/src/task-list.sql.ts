@@ -1,5 +1,6 @@
 import { QUEUE_TASK_STATES, type QueueTaskState, type QueueTaskSummary, sessionPathOf } from '@runplane/contracts';
 import { column, emptySql, joinSql, rows, sql, type Sql, type SqlExecutor } from '@runplane/database';
+import { CHANGE_HEAD, changePage, type ChangePage, type ChangesWanted } from '@runplane/outbox';
 import { z } from 'zod';
 import { bound } from './bound.sql';
 import { latestAttempt, SummaryRow, summaryColumns, toAttemptRef, withoutLatest } from './task.sql';
@@ -97,20 +98,8 @@ export async function listTasksPage(
   return found.map(toSummary);
 }
 
-export interface ChangePlace {
-  readonly changedTx: bigint;
-  readonly taskId: string;
-}
-
-const Head = z.object({ storeId: column.text, horizon: column.bigint });
 const NoRow = z.object({ id: z.null() });
-const ChangeRow = z.union([ListRow.extend(Head.shape), NoRow.extend(Head.shape)]);
-
-export interface ChangePage {
-  readonly storeId: string;
-  readonly horizon: bigint;
-  readonly changes: { readonly place: ChangePlace; readonly task: QueueTaskSummary }[];
-}
+const ChangeRow = z.union([ListRow.extend(CHANGE_HEAD), NoRow.extend(CHANGE_HEAD)]);
 
 /**
  * Tasks in the order of their last changes, behind a place and below the horizon: rows and bound from one statement, hence one snapshot. What
@@ -118,18 +107,12 @@ export interface ChangePage {
  */
 export async function listChangesPage(
   on: SqlExecutor,
-  {
-    tenantId,
-    readerId,
-    after,
-    limit,
-    from,
-  }: { tenantId: string; readerId: string | undefined; after: ChangePlace; limit: number; from: 'place' | 'end' },
-): Promise<ChangePage> {
+  { tenantId, readerId, after, limit, from }: ChangesWanted & { readonly tenantId: string; readonly readerId: string | undefined },
+): Promise<ChangePage<QueueTaskSummary>> {
   const range =
     from === 'end'
       ? sql`ORDER BY t.changed_tx DESC, t.id DESC LIMIT 1`
-      : sql`AND (t.changed_tx, t.id) > (${String(after.changedTx)}::bigint, ${after.taskId}::text) ORDER BY t.changed_tx, t.id LIMIT ${bound(limit)}`;
+      : sql`AND (t.changed_tx, t.id) > (${String(after.changedTx)}::bigint, ${after.id}::text) ORDER BY t.changed_tx, t.id LIMIT ${bound(limit)}`;
   const found = await rows(
     on,
     ChangeRow,
@@ -140,17 +123,11 @@ export async function listChangesPage(
         SELECT h.store_id AS "storeId", h.horizon::text AS "horizon", ${summaryColumns(sql`h.now`)}, ${readerColumns(readerId)}
         FROM h LEFT JOIN page t ON true ${latestAttempt} ORDER BY t.changed_tx, t.id`,
   );
-  const [head] = found;
-  if (head === undefined) throw new Error('runplane.store has no row');
-  const tasks = found.flatMap((row) => (row.id === null ? [] : [row]));
-  return {
-    storeId: head.storeId,
-    horizon: head.horizon,
-    changes: tasks.map(({ storeId: _, horizon: __, ...row }) => ({
-      place: { changedTx: row.changedTx, taskId: row.id },
-      task: toSummary(row),
-    })),
-  };
+  return changePage(found, (row) => {
+    if (row.id === null) return undefined;
+    const { storeId: _, horizon: __, ...task } = row;
+    return { place: { changedTx: row.changedTx, id: row.id }, row: toSummary(task) };
+  });
 }
 
 /**

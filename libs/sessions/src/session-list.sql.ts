@@ -1,5 +1,6 @@
 import { SESSION_STATES, STORAGE_KINDS, type SessionListState, type SessionSummary } from '@runplane/contracts';
 import { column, joinSql, maybeRow, oneRow, rows, sql, type Sql, type SqlExecutor } from '@runplane/database';
+import { CHANGE_HEAD, changePage, type ChangePage, type ChangesWanted } from '@runplane/outbox';
 import { z } from 'zod';
 import type { SessionKey } from './session.sql';
 
@@ -213,19 +214,7 @@ export async function listChangedPage(
   return found.map(toSummary);
 }
 
-export interface ChangePlace {
-  readonly changedTx: bigint;
-  readonly sessionId: string;
-}
-
-const Head = z.object({ storeId: column.text, horizon: column.bigint });
-const ChangeRow = z.union([SummaryRow.extend(Head.shape), NoRow.extend(Head.shape)]);
-
-export interface ChangePage {
-  readonly storeId: string;
-  readonly horizon: bigint;
-  readonly changes: { readonly place: ChangePlace; readonly session: SessionSummary }[];
-}
+const ChangeRow = z.union([SummaryRow.extend(CHANGE_HEAD), NoRow.extend(CHANGE_HEAD)]);
 
 /**
  * Sessions in the order of their last changes, behind a place and below the horizon: rows and bound from one statement, hence one snapshot.
@@ -233,18 +222,12 @@ export interface ChangePage {
  */
 export async function listChangesPage(
   on: SqlExecutor,
-  {
-    tenantId,
-    readerId,
-    after,
-    limit,
-    from,
-  }: { tenantId: string; readerId?: string | undefined; after: ChangePlace; limit: number; from: 'place' | 'end' },
-): Promise<ChangePage> {
+  { tenantId, readerId, after, limit, from }: ChangesWanted & { readonly tenantId: string; readonly readerId: string | undefined },
+): Promise<ChangePage<SessionSummary>> {
   const range =
     from === 'end'
       ? sql`ORDER BY s.changed_tx DESC, s.session_id DESC LIMIT 1`
-      : sql`AND (s.changed_tx, s.session_id) > (${String(after.changedTx)}::bigint, ${after.sessionId}::text)
+      : sql`AND (s.changed_tx, s.session_id) > (${String(after.changedTx)}::bigint, ${after.id}::text)
             ORDER BY s.changed_tx, s.session_id LIMIT ${limit}::int`;
   const found = await rows(
     on,
@@ -258,15 +241,9 @@ export async function listChangesPage(
     SELECT h.store_id AS "storeId", h.horizon::text AS "horizon", ${columns(tenantId, readerId)}
     FROM h LEFT JOIN page s ON true ORDER BY s.changed_tx, s.session_id`,
   );
-  const [first] = found;
-  if (first === undefined) throw new Error('runplane.store has no row: run the migrations');
-  return {
-    storeId: first.storeId,
-    horizon: first.horizon,
-    changes: found.flatMap((row) => {
-      if (row.sessionId === null) return [];
-      const { storeId: _, horizon: __, ...session } = row;
-      return [{ place: { changedTx: row.changedTx, sessionId: row.sessionId }, session: toSummary(session) }];
-    }),
-  };
+  return changePage(found, (row) => {
+    if (row.sessionId === null) return undefined;
+    const { storeId: _, horizon: __, ...session } = row;
+    return { place: { changedTx: row.changedTx, id: row.sessionId }, row: toSummary(session) };
+  });
 }

@@ -1,7 +1,7 @@
 // What is asked of people: who may ask, how it ends, what an approval allows.
 import { RUNS, SESSIONS, asking, askingFolds, askingSchemas, askingSessions, races } from '../places.mjs';
 
-const approval = `${SESSIONS}/projections/approval.ts`;
+const guards = `${SESSIONS}/projections/request-guards.ts`;
 const input = `${SESSIONS}/projections/user-input.ts`;
 const schema = `${SESSIONS}/input-schema.ts`;
 const people = `${RUNS}/ask-people.ts`;
@@ -73,30 +73,23 @@ export const requestsGuards = [
   },
   {
     name: 'an approval is decided once',
-    file: approval,
+    file: guards,
     text: "if (state !== 'pending') {",
     replacement: 'if (resolution !== undefined && isSameResolution(wanted, resolution)) {',
     test: askingFolds('keeps the first decision'),
   },
   {
     name: 'an approval is decided at the revision that was looked at',
-    file: approval,
+    file: guards,
     text: 'if (expectedRevision !== revision) {',
     replacement: 'if (revision > 0) {',
     test: askingFolds('is decided at the revision that was looked at'),
   },
   {
     name: 'an approval is not decided behind its end',
-    file: approval,
+    file: guards,
     text: 'if (isDecision && !isLive(expiresInMs))',
     replacement: 'if (isDecision && expiresInMs === Infinity)',
-    test: askingFolds('cannot be decided at its end'),
-  },
-  {
-    name: 'a question is not answered behind its end',
-    file: input,
-    text: 'if (isDecision && !isLive(expiresInMs)) {',
-    replacement: 'if (isDecision && expiresInMs === Infinity) {',
     test: askingFolds('cannot be decided at its end'),
   },
   {
@@ -115,7 +108,7 @@ export const requestsGuards = [
   },
   {
     name: 'the number of open approvals is bounded',
-    file: approval,
+    file: guards,
     text: 'if (open >= OPEN_REQUESTS_MAX) {',
     replacement: 'if (open < 0) {',
     test: askingFolds('is one of a bounded number'),

@@ -4,24 +4,19 @@ import {
   ApprovalExpired,
   ApprovalNotFound,
   ApprovalNotPending,
-  DecisionOutdated,
   fieldOf,
-  InvalidRequest,
-  OPEN_REQUESTS_MAX,
-  TooManyOpenRequests,
   type ApprovalResolution,
   type SessionLogEvent,
 } from '@runplane/contracts';
-import { isLive } from '@runplane/database';
 import { insertApprovals, loadApprovals, LoadedApprovals, resolveApprovals } from './approval.sql';
 import { identifierField, integerField, textField } from './fields';
-import { RepeatedEvent, type Projection } from './projection';
+import type { Projection } from './projection';
+import { guardRequest, guardResolution, type RequestKind } from './request-guards';
 import {
   asking,
   changesOf,
   columnText,
   firstText,
-  isSameResolution,
   jsonText,
   requestHash,
   resolving,
@@ -67,8 +62,8 @@ export const approvalProjection: Projection<ApprovalFold> = {
     return { sessionId, open, requests: new Map(rows.map(({ id, ...row }) => [id, { ...row, asked: undefined, isChanged: false }])) };
   },
   guard(state, event) {
-    if (event.type === 'approval/requested') guardRequest(state, event);
-    else guardResolution(state, event);
+    if (event.type === 'approval/requested') guardRequest(APPROVAL, state, event);
+    else guardResolution(APPROVAL, state, event);
   },
   apply(state, event) {
     const id = identifierField(event.data, 'approval_id');
@@ -87,49 +82,27 @@ export const approvalProjection: Projection<ApprovalFold> = {
   },
 };
 
-function guardRequest({ sessionId, requests, open }: ApprovalFold, event: SessionLogEvent): void {
-  const approvalId = identifierField(event.data, 'approval_id') ?? '';
-  const known = requests.get(approvalId);
-  if (known !== undefined) {
-    const facts = { sessionId, approvalId, state: known.state };
-    const refusal = new ApprovalConflict(`Approval ${approvalId} was asked for before: a call that changed needs one of its own.`, facts);
-    throw known.contentHash === requestHash(event) ? new RepeatedEvent(known.requestedSequence, refusal) : refusal;
-  }
-  if (open >= OPEN_REQUESTS_MAX) {
-    throw new TooManyOpenRequests(`Session ${sessionId} has ${open} open approvals: wait for their answers.`, {
-      sessionId,
-      openMax: OPEN_REQUESTS_MAX,
-    });
-  }
-}
-
-/**
- * A decision needs a pending approval whose time is not over, at the revision it looked at. `expired` needs one whose time is over. `cancelled`
- * is no decision: whatever asked has ended.
- */
-function guardResolution({ sessionId, requests }: ApprovalFold, event: SessionLogEvent): void {
-  const approvalId = identifierField(event.data, 'approval_id') ?? '';
-  const known = requests.get(approvalId);
-  if (known === undefined) throw new ApprovalNotFound(`Session ${sessionId} has no approval ${approvalId}.`, { sessionId, approvalId });
-  const { state, revision, resolution, expiresInMs } = known;
-  const wanted = resolutionIn(event);
-  if (state !== 'pending') {
-    const refusal = new ApprovalNotPending(`Approval ${approvalId} is ${state} already.`, { sessionId, approvalId, state, revision });
-    throw resolution !== undefined && isSameResolution(wanted, resolution) ? new RepeatedEvent(resolution.sequence, refusal) : refusal;
-  }
-  const expectedRevision = integerField(event.data, 'expected_revision') ?? 0;
-  if (expectedRevision !== revision) {
-    const facts = { id: approvalId, expectedRevision, revision };
-    throw new DecisionOutdated(`Approval ${approvalId} is at revision ${revision}, not ${expectedRevision}: look at it again.`, facts);
-  }
-  if (wanted.state === 'expired' && isLive(expiresInMs)) {
-    const message = `approval ${approvalId} has not expired`;
-    throw new InvalidRequest(`The event does not fit: ${message}.`, { issues: [{ path: 'data.resolution', message }] });
-  }
-  const isDecision = wanted.state === 'approved' || wanted.state === 'rejected';
-  if (isDecision && !isLive(expiresInMs))
-    throw new ApprovalExpired(`The time of approval ${approvalId} is over.`, { sessionId, approvalId });
-}
+const APPROVAL: RequestKind<ApprovalResolution> = {
+  noun: 'approval',
+  nouns: 'approvals',
+  idField: 'approval_id',
+  resolutionField: 'resolution',
+  decisions: ['approved', 'rejected'],
+  resolutionIn,
+  refusals: {
+    conflict: (sessionId, approvalId, state) =>
+      new ApprovalConflict(`Approval ${approvalId} was asked for before: a call that changed needs one of its own.`, {
+        sessionId,
+        approvalId,
+        state,
+      }),
+    notFound: (sessionId, approvalId) =>
+      new ApprovalNotFound(`Session ${sessionId} has no approval ${approvalId}.`, { sessionId, approvalId }),
+    notPending: (sessionId, approvalId, resolved) =>
+      new ApprovalNotPending(`Approval ${approvalId} is ${resolved.state} already.`, { sessionId, approvalId, ...resolved }),
+    expired: (sessionId, approvalId) => new ApprovalExpired(`The time of approval ${approvalId} is over.`, { sessionId, approvalId }),
+  },
+};
 
 /** A fraction of a millisecond is dropped; what is no time, or below 0, is none. */
 function timeoutMs({ data }: SessionLogEvent): number {

@@ -1,28 +1,23 @@
 import {
-  DecisionOutdated,
   fieldOf,
   INPUT_OUTCOMES,
   InputRequestConflict,
   InputRequestExpired,
   InputRequestNotFound,
   InputRequestNotPending,
-  InvalidRequest,
-  OPEN_REQUESTS_MAX,
-  TooManyOpenRequests,
   type InputOutcome,
   type JsonValue,
   type SessionLogEvent,
 } from '@runplane/contracts';
-import { isLive } from '@runplane/database';
 import { requireFittingValue, requireInputSchema } from '../input-schema';
 import { identifierField, integerField, textField } from './fields';
-import { RepeatedEvent, type Projection } from './projection';
+import type { Projection } from './projection';
+import { guardRequest, guardResolution, type RequestKind } from './request-guards';
 import {
   asking,
   changesOf,
   columnText,
   firstText,
-  isSameResolution,
   jsonText,
   requestHash,
   resolving,
@@ -71,8 +66,9 @@ export const userInputProjection: Projection<UserInputFold> = {
     };
   },
   guard(state, event) {
-    if (event.type === 'user-input/requested') guardRequest(state, event);
-    else guardResolution(state, event);
+    if (event.type !== 'user-input/requested') return guardAnswer(state, event);
+    guardRequest(INPUT_REQUEST, state, event);
+    requireInputSchema(fieldOf(event.data, 'input_schema') ?? {});
   },
   apply(state, event) {
     const id = identifierField(event.data, 'request_id');
@@ -94,52 +90,35 @@ export const userInputProjection: Projection<UserInputFold> = {
   },
 };
 
-function guardRequest({ sessionId, requests, open }: UserInputFold, event: SessionLogEvent): void {
-  const requestId = identifierField(event.data, 'request_id') ?? '';
-  const known = requests.get(requestId);
-  if (known !== undefined) {
-    const facts = { sessionId, requestId, state: known.state };
-    const refusal = new InputRequestConflict(`Input ${requestId} was asked for before: another question needs an id of its own.`, facts);
-    throw known.contentHash === requestHash(event) ? new RepeatedEvent(known.requestedSequence, refusal) : refusal;
-  }
-  if (open >= OPEN_REQUESTS_MAX) {
-    throw new TooManyOpenRequests(`Session ${sessionId} has ${open} open input requests: wait for their answers.`, {
-      sessionId,
-      openMax: OPEN_REQUESTS_MAX,
-    });
-  }
-  requireInputSchema(fieldOf(event.data, 'input_schema') ?? {});
-}
+const INPUT_REQUEST: RequestKind<InputOutcome> = {
+  noun: 'input request',
+  nouns: 'input requests',
+  idField: 'request_id',
+  resolutionField: 'outcome',
+  decisions: ['answered', 'declined'],
+  resolutionIn,
+  refusals: {
+    conflict: (sessionId, requestId, state) =>
+      new InputRequestConflict(`Input ${requestId} was asked for before: another question needs an id of its own.`, {
+        sessionId,
+        requestId,
+        state,
+      }),
+    notFound: (sessionId, requestId) =>
+      new InputRequestNotFound(`Session ${sessionId} has no input request ${requestId}.`, { sessionId, requestId }),
+    notPending: (sessionId, requestId, resolved) =>
+      new InputRequestNotPending(`Input request ${requestId} is ${resolved.state} already.`, { sessionId, requestId, ...resolved }),
+    expired: (sessionId, requestId) => new InputRequestExpired(`The time of input request ${requestId} is over.`, { sessionId, requestId }),
+  },
+};
 
-/** As for approvals; an answer has to fit the schema that it was asked with. */
-function guardResolution({ sessionId, requests, schemas }: UserInputFold, event: SessionLogEvent): void {
-  const requestId = identifierField(event.data, 'request_id') ?? '';
-  const known = requests.get(requestId);
-  if (known === undefined) {
-    throw new InputRequestNotFound(`Session ${sessionId} has no input request ${requestId}.`, { sessionId, requestId });
-  }
-  const { state, revision, resolution, expiresInMs } = known;
-  const wanted = resolutionIn(event);
-  if (state !== 'pending') {
-    const facts = { sessionId, requestId, state, revision };
-    const refusal = new InputRequestNotPending(`Input request ${requestId} is ${state} already.`, facts);
-    throw resolution !== undefined && isSameResolution(wanted, resolution) ? new RepeatedEvent(resolution.sequence, refusal) : refusal;
-  }
-  const expectedRevision = integerField(event.data, 'expected_revision') ?? 0;
-  if (expectedRevision !== revision) {
-    const facts = { id: requestId, expectedRevision, revision };
-    throw new DecisionOutdated(`Input request ${requestId} is at revision ${revision}, not ${expectedRevision}: look at it again.`, facts);
-  }
-  if (wanted.state === 'expired' && isLive(expiresInMs)) {
-    const message = `input request ${requestId} has not expired`;
-    throw new InvalidRequest(`The event does not fit: ${message}.`, { issues: [{ path: 'data.outcome', message }] });
-  }
-  const isDecision = wanted.state === 'answered' || wanted.state === 'declined';
-  if (isDecision && !isLive(expiresInMs)) {
-    throw new InputRequestExpired(`The time of input request ${requestId} is over.`, { sessionId, requestId });
-  }
+/** An answer has to fit the schema that it was asked with. */
+function guardAnswer(state: UserInputFold, event: SessionLogEvent): void {
+  const { known, wanted } = guardResolution(INPUT_REQUEST, state, event);
   if (wanted.state !== 'answered') return;
-  const schema = JSON.parse(known.asked?.inputSchema ?? schemas.get(requestId) ?? '{}') as JsonValue;
+  const schema = JSON.parse(
+    known.asked?.inputSchema ?? state.schemas.get(identifierField(event.data, 'request_id') ?? '') ?? '{}',
+  ) as JsonValue;
   requireFittingValue(schema, fieldOf(event.data, 'value') ?? null);
 }
 
