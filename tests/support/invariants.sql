@@ -146,10 +146,10 @@ FROM runplane.run_tombstones d JOIN (
 UNION ALL
 SELECT 'LOG-2', 'run ' || r.id || ' is ' || r.status || ' and its log ends otherwise'
 FROM runplane.runs r
-LEFT JOIN LATERAL (
-  SELECT e.payload ->> 'terminalStatus' AS status FROM told e
-  WHERE e.tenant_id = r.tenant_id AND e.run_id = r.id AND e.type = 'terminal_status' ORDER BY e.seq DESC LIMIT 1
-) t ON true
+LEFT JOIN (
+  SELECT DISTINCT ON (tenant_id, run_id) tenant_id, run_id, payload ->> 'terminalStatus' AS status FROM told
+  WHERE type = 'terminal_status' ORDER BY tenant_id, run_id, seq DESC
+) t ON t.tenant_id = r.tenant_id AND t.run_id = r.id
 WHERE CASE WHEN r.status::text IN (SELECT status FROM final_run) THEN r.status::text END IS DISTINCT FROM t.status
   AND NOT EXISTS (SELECT FROM forgotten f WHERE f.tenant_id = r.tenant_id AND f.run_id = r.id)
 UNION ALL
@@ -169,10 +169,10 @@ WHERE c.state = 'acknowledged' AND NOT EXISTS (SELECT FROM told e WHERE e.tenant
 UNION ALL
 SELECT 'LOG-2', 'steer ' || c.id || ' is ' || c.state || ', its run tells ' || coalesce(t.phase, 'nothing')
 FROM runplane.commands c
-LEFT JOIN LATERAL (
-  SELECT e.payload ->> 'phase' AS phase FROM told e
-  WHERE e.tenant_id = c.tenant_id AND e.run_id = c.run_id AND e.command_id = c.id AND e.payload ->> 'phase' LIKE 'steer-%' ORDER BY e.seq DESC LIMIT 1
-) t ON true
+LEFT JOIN (
+  SELECT DISTINCT ON (tenant_id, run_id, command_id) tenant_id, run_id, command_id, payload ->> 'phase' AS phase FROM told
+  WHERE payload ->> 'phase' LIKE 'steer-%' ORDER BY tenant_id, run_id, command_id, seq DESC
+) t ON t.tenant_id = c.tenant_id AND t.run_id = c.run_id AND t.command_id = c.id
 WHERE c.type = 'steer' AND CASE WHEN c.state = 'completed' THEN t.phase IS DISTINCT FROM 'steer-consumed'
   WHEN c.failure_kind = 'steer-missed' THEN t.phase IS DISTINCT FROM 'steer-missed'
   WHEN c.state = 'acknowledged' THEN t.phase IS DISTINCT FROM 'steer-delivered' ELSE t.phase IN ('steer-consumed', 'steer-missed') END
@@ -180,10 +180,10 @@ WHERE c.type = 'steer' AND CASE WHEN c.state = 'completed' THEN t.phase IS DISTI
 UNION ALL
 SELECT 'LOG-2', 'cancel request ' || q.id || ' stands at ' || q.stage || ', its run tells ' || coalesce(t.phase, 'nothing')
 FROM runplane.cancel_requests q
-LEFT JOIN LATERAL (
-  SELECT e.payload ->> 'phase' AS phase FROM told e
-  WHERE e.tenant_id = q.tenant_id AND e.run_id = q.run_id AND e.payload ->> 'cancelRequestId' = q.id AND e.payload ->> 'phase' LIKE 'cancel-%' ORDER BY e.seq DESC LIMIT 1
-) t ON true
+LEFT JOIN (
+  SELECT DISTINCT ON (tenant_id, run_id, payload ->> 'cancelRequestId') tenant_id, run_id, payload ->> 'cancelRequestId' AS request_id, payload ->> 'phase' AS phase FROM told
+  WHERE payload ->> 'phase' LIKE 'cancel-%' ORDER BY tenant_id, run_id, payload ->> 'cancelRequestId', seq DESC
+) t ON t.tenant_id = q.tenant_id AND t.run_id = q.run_id AND t.request_id = q.id
 WHERE t.phase IS DISTINCT FROM 'cancel-' || q.stage
   AND NOT EXISTS (SELECT FROM forgotten f WHERE f.tenant_id = q.tenant_id AND f.run_id = q.run_id)
 UNION ALL
@@ -208,10 +208,10 @@ GROUP BY e.tenant_id, e.run_id, e.seq, e.producer_epoch
 UNION ALL
 SELECT 'OWN-1', 'run ' || r.id || ' is held under epoch ' || r.claim_epoch || ', its last claim was told under ' || coalesce(t.epoch, 'none')
 FROM runplane.runs r
-LEFT JOIN LATERAL (
-  SELECT e.payload ->> 'epoch' AS epoch FROM told e
-  WHERE e.tenant_id = r.tenant_id AND e.run_id = r.id AND e.type = 'backend_status' AND e.payload ->> 'phase' = 'run-claimed' ORDER BY e.seq DESC LIMIT 1
-) t ON true
+LEFT JOIN (
+  SELECT DISTINCT ON (tenant_id, run_id) tenant_id, run_id, payload ->> 'epoch' AS epoch FROM told
+  WHERE type = 'backend_status' AND payload ->> 'phase' = 'run-claimed' ORDER BY tenant_id, run_id, seq DESC
+) t ON t.tenant_id = r.tenant_id AND t.run_id = r.id
 WHERE r.status IN ('claimed', 'cancelling') AND t.epoch IS DISTINCT FROM r.claim_epoch::text
 UNION ALL
 SELECT 'OWN-1', 'intent ' || id || ' is ' || state || ', held by ' || coalesce(owner, 'nobody') || ' until ' || coalesce(expires_at::text, 'never')
