@@ -65,8 +65,8 @@ export const submissionClaimGuards = [
   {
     name: 'a claim for a lease owner in vain keeps a submission from nobody',
     file: claimText,
-    text: 'FROM ${locked(false)} WHERE (${mayHideMore})) b',
-    replacement: 'FROM ${locked(false)}) b',
+    text: 'FROM ${locked(false)} WHERE (${mayHideMore})))',
+    replacement: 'FROM ${locked(false)}))',
     test: claims('for a lease owner looks at sessions whose lease is free or its own, and keeps the others from nobody'),
   },
   {
