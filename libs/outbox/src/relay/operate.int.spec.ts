@@ -133,6 +133,7 @@ test('two tenants with the same session id: a poisoned event of one does not del
 });
 
 test('what a sink holds is tried again, or forgotten, in parts: interrupted, the next call goes on, and the sink waits for the last', async () => {
+  await appendEvents(t.db.sql, { sessionId: 'before', sequence: 1 });
   const { pass } = await aSink('four');
   const control = createRelayControl(t.db);
   await t.db.pool.query(
