@@ -85,3 +85,13 @@ test.each(Object.keys(CLAIMS))(
     expect(again).toMatchObject({ status: 200, body: { [claimed]: [{ attempts: 1 }] } });
   },
 );
+
+test.each(Object.entries(CLAIMS))(
+  'a claim of %s waits no longer than it may: a longer wait is refused and held by no timer',
+  async (_, { path, body }) => {
+    expect(await api.call('POST', path, { body: { ...body, waitSeconds: 999_999_999 } })).toMatchObject({
+      status: 400,
+      body: { code: 'invalid_request' },
+    });
+  },
+);
