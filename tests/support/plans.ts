@@ -107,6 +107,8 @@ export interface Hot {
   readonly index?: string;
   /** Of a statement that needs more than others. */
   readonly pagesMax?: number;
+  /** It counts up to so many rows: a table that has no more is as well read whole. */
+  readonly counts?: number;
   /** Not sent to an empty store. */
   readonly needsRows?: true;
 }

@@ -32,7 +32,7 @@ const pass = async (db: Db): Promise<unknown> => {
   return relayPass(db, sink, { owner, shards });
 };
 const key = { sink: 'big', key: `${tenantId}/h7` };
-const COUNTED = 30_000; // counts end at 10,000 rows, each with a page of the table and of the index
+const COUNTED = { counts: 10_000, pagesMax: 30_000 }; // each row with a page of the table and of the index
 
 export const relayStatements: Record<string, Hot> = {
   'what a pass of the relay reads': {
@@ -51,7 +51,7 @@ export const relayStatements: Record<string, Hot> = {
     call: (db) => getRelayStatus(db),
     statement: /firstError/,
     index: 'outbox_events_shard_tx_position_idx',
-    pagesMax: COUNTED,
+    ...COUNTED,
   },
   'blocked keys': {
     call: (db) => listBlockedKeys(db, { sink: 'big' }),
@@ -119,9 +119,9 @@ export const relayStatements: Record<string, Hot> = {
     call: (db) => listFeedConsumers(db, { tenantId: undefined, all: true }),
     statement: /lagIsExact/,
     index: 'outbox_events_pkey',
-    pagesMax: COUNTED,
+    ...COUNTED,
   },
-  'what the horizon holds back': { call: (db) => getFeedStatus(db, { tenantId: undefined }), statement: /scanned/, pagesMax: COUNTED },
+  'what the horizon holds back': { call: (db) => getFeedStatus(db, { tenantId: undefined }), statement: /scanned/, ...COUNTED },
   'where the feed stands': {
     call: (db) => getFeedStatus(db, { tenantId: undefined }),
     statement: /headPosition/,
