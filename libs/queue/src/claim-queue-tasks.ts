@@ -34,8 +34,13 @@ export async function claimQueueTasks(at: At, { tenantId, ...input }: ClaimTasks
   const first = await claimOnce(at, { tenantId, claim });
   if (first.length === claim.limit || isTx(at)) return first;
   // Tasks whose time has come are made claimable by a loop each second; a claimer that found less than it wanted need not wait for it.
-  if ((await readyDueTasksOnce(at)).changed === 0) return first;
-  return [...first, ...(await claimOnce(at, { tenantId, claim: { ...claim, limit: claim.limit - first.length } }))];
+  try {
+    if ((await readyDueTasksOnce(at)).changed === 0) return first;
+    return [...first, ...(await claimOnce(at, { tenantId, claim: { ...claim, limit: claim.limit - first.length } }))];
+  } catch (error) {
+    if (first.length === 0) throw error;
+    return first; // they are claimed: with the error for an answer nobody would work on them until their leases end
+  }
 }
 
 /** A claim of few tasks shares its statement with others of the process that claim of the same lanes at the same time. */

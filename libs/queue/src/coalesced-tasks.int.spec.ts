@@ -1,8 +1,18 @@
-import { openDb } from '@runplane/database';
+import { DatabaseUnavailable } from '@runplane/contracts';
+import { inTransaction, openDb, type Db, type SqlExecutor } from '@runplane/database';
 import { openClient, useDatabase } from '@runplane/database/testing';
 import { makeTenants, TENANT } from '@runplane/runs/testing';
-import { groupsOf, type ScopedClaim } from './claim-coalescer';
-import { claimQueueTasks, createQueueTask, createQueueTasks, settleQueueTask } from './index';
+import { groupsOf, SHARED_CLAIM_MAX, type ScopedClaim } from './claim-coalescer';
+import {
+  claimQueueTasks,
+  createQueueTask,
+  createQueueTasks,
+  getQueueTask,
+  setLaneLimit,
+  settleQueueTask,
+  sweepQueueLeasesOnce,
+} from './index';
+import { endTaskLease } from './testing';
 
 // Calls of one task each that arrive together share a statement, and get what they would have got by themselves.
 
@@ -75,6 +85,43 @@ test('ends of one claim each are told apart: done, done before, lost, unknown; o
     await client.end();
   }
   expect(together('queue-settle')).toBeGreaterThan(8);
+});
+
+test('a lane that somebody holds for long is to the harm of nobody whose tasks it does not count', async () => {
+  const db = await openDb({ url: store.url, lockTimeoutMs: 300 });
+  const client = await openClient(store.url);
+  try {
+    await inTransaction(db, (tx) => setLaneLimit(tx, { tenantId, queue: 'narrow', lane: 'main', maxRunning: 5 }));
+    await createQueueTasks(db, { tenantId, tasks: Array.from({ length: 9 }, (_, place) => task(place < 3 ? 'narrow' : 'wide')) });
+    const [stuck = [], free = []] = [await claim('narrow', 'worker', 5), await claim('wide', 'worker', 6)];
+    const end = ({ taskId, epoch }: { taskId: string; epoch: number }) =>
+      settleQueueTask(db, { tenantId, taskId, epoch, outcome: 'completed' }).then(({ state }) => state, codeOf);
+    await client.query('BEGIN');
+    await client.query(`SELECT FROM runplane.queue_lanes WHERE queue = 'narrow' FOR UPDATE`);
+    const [silent, ...ending] = free;
+    for (const { taskId } of [...stuck.slice(2), ...free.slice(0, 1)]) await endTaskLease(db, taskId);
+    const ends = await Promise.all([...stuck.slice(0, 1), ...ending].map(end));
+    expect(ends).toEqual(['lock_timeout', ...ending.map(() => 'completed')]);
+    await sweepQueueLeasesOnce(db);
+    expect(await getQueueTask(db, { tenantId, taskId: silent?.taskId ?? '' })).toMatchObject({ state: 'pending', attempts: 1 });
+    await client.query('ROLLBACK');
+    expect(await Promise.all(stuck.map(end))).toEqual(['completed', 'completed', 'task_claim_lost']);
+  } finally {
+    await client.end();
+    await db.close();
+  }
+});
+
+test('a claim that has got something tells it, whatever becomes of the look for more', async () => {
+  await createQueueTask(store.db, { tenantId, task: task('partly') });
+  let calls = 0;
+  const query: SqlExecutor['query'] = (statement) =>
+    (calls += 1) === 1 ? store.db.sql.query(statement) : Promise.reject(new DatabaseUnavailable());
+  const db = Object.create(store.db, { sql: { value: { query } } }) as Db;
+  const claimed = () => claimQueueTasks(db, { tenantId, queue: 'partly', owner: 'w', limit: SHARED_CLAIM_MAX + 1 });
+  expect(await claimed()).toHaveLength(1);
+  calls = 0;
+  await expect(claimed()).rejects.toThrow(DatabaseUnavailable);
 });
 
 test('switched off, each call has a statement of its own', async () => {

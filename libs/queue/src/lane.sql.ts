@@ -1,5 +1,5 @@
 import type { QueueLane } from '@runplane/contracts';
-import { column, joinSql, maybeRow, rows, sql, takingLock, type Sql, type SqlExecutor, type Tx } from '@runplane/database';
+import { column, emptySql, joinSql, maybeRow, rows, sql, takingLock, type Sql, type SqlExecutor, type Tx } from '@runplane/database';
 import { z } from 'zod';
 import type { TaskRow } from './task.sql';
 
@@ -74,8 +74,8 @@ export const leavePlaces = (source: Sql): Sql => sql`
   ) x
   WHERE l.tenant_id = x.tenant_id AND l.queue = x.queue AND l.lane = x.lane`;
 
-/** Within a statement: locks the lanes in which rows (tenant_id, queue, lane, places) of `source` are counted, in the order of locks. */
-export const lockPlaces = (source: Sql): Sql => sql`
+/** Within a statement: locks the lanes in which rows (tenant_id, queue, lane, places) of `source` are counted, in the order of locks; or those that are free. */
+export const lockPlaces = (source: Sql, { wait }: { wait: boolean }): Sql => sql`
   SELECT l.tenant_id, l.queue, l.lane
   FROM (
     SELECT DISTINCT s.tenant_id, s.queue, p.lane
@@ -84,7 +84,16 @@ export const lockPlaces = (source: Sql): Sql => sql`
   ) x
   JOIN runplane.queue_lanes l ON l.tenant_id = x.tenant_id AND l.queue = x.queue AND l.lane = x.lane
   ORDER BY l.tenant_id COLLATE "C", l.queue COLLATE "C", l.lane COLLATE "C"
-  FOR NO KEY UPDATE OF l`;
+  FOR NO KEY UPDATE OF l ${wait ? emptySql : sql`SKIP LOCKED`}`;
+
+/** Within a statement: the rows of `source` of which each lane that counts them is among `lanes`, which are locked. */
+export const withLanes = (source: Sql, lanes: Sql): Sql => sql`
+  SELECT s.* FROM ${source} s
+  WHERE NOT EXISTS (
+    SELECT FROM (VALUES (s.lane, ${LANE_PLACE}::int), ('', ${QUEUE_PLACE}::int)) AS p (lane, bit)
+    WHERE (s.places & p.bit) > 0
+      AND NOT EXISTS (SELECT FROM ${lanes} l WHERE l.tenant_id = s.tenant_id AND l.queue = s.queue AND l.lane = p.lane)
+  )`;
 
 /** The lane's row, made if it is new, locked. */
 export async function lockOrMakeLane(tx: Tx, { tenantId, queue, lane }: QueueKey & { lane: string }): Promise<LaneLimit> {

@@ -1,6 +1,7 @@
 import {
   FAILURE_MESSAGE_CODE_POINTS_MAX,
   freeText,
+  isDomainError,
   parseInput,
   RenewQueueTasks,
   SettleQueueTasks,
@@ -61,7 +62,7 @@ export async function renewQueueTask(
  * Returns   a verdict for each, in the order of the call: `ok`; `replayed`, it was ended so under this epoch before; `claim_lost`; `not_found`.
  *           Verdicts are apart: what is lost of one does not take back another.
  * Locks     lanes that count the tasks → tasks by id → attempts. One statement; calls of one task each that arrive together share it
- *           (docs/adr/0019).   Writes: queue_tasks, queue_attempts, queue_lanes.
+ *           (docs/adr/0019), and pass over lanes that cannot be had.   Writes: queue_tasks, queue_attempts, queue_lanes.
  * Errors    InvalidRequest.
  * Repeat    safe.
  * Keeps     OWN-1, OWN-2.   Source: new; the original had no claim.
@@ -91,23 +92,52 @@ function announceFreed(at: At, settled: readonly VerdictRow[]): void {
 
 /** Where the ends of single claims of one process meet: workers report one by one, and share a statement when many do. */
 const settlementCoalescer = (db: Db): Coalescer<TenantSettlement, ClaimVerdict> =>
-  coalescerOf(db, 'queue-settle', () => ({
-    describe: ({ tenantId, taskId, failureMessage }) => ({
-      lane: `${tenantId}/${taskId}`,
-      single: 'settle',
-      last: false,
-      rows: 1,
-      bytes: taskId.length + (failureMessage?.length ?? 0),
-    }),
-    together: (given) => settleTogether(db, given),
-    alone: async (given) => required(await settleAlone(db, [given])),
-    isRepeatable: () => true,
-    ...coalescedBounds(db),
-    sideBySideMax: ALWAYS_TOGETHER,
-  }));
+  coalescerOf(db, 'queue-settle', () => {
+    const settle = settlingOf(db);
+    return {
+      describe: ({ tenantId, taskId, failureMessage }) => ({
+        lane: `${tenantId}/${taskId}`,
+        single: 'settle',
+        last: false,
+        rows: 1,
+        bytes: taskId.length + (failureMessage?.length ?? 0),
+      }),
+      together: (given) => settleTogether(db, given, settle),
+      alone: async (given) => required(await settleAlone(db, [given])),
+      isRepeatable: () => true,
+      ...coalescedBounds(db),
+      sideBySideMax: ALWAYS_TOGETHER,
+    };
+  });
 
-async function settleTogether(db: Db, given: readonly TenantSettlement[]): Promise<Verdict<ClaimVerdict>[]> {
-  const settled = inOrder(given, await settleClaims(db.sql, given, { wait: false }));
+/** How long lanes are passed over once one could not be had: as long as a transaction that does nothing may hold it. */
+const PASS_OVER_LANES_MS = 60_000;
+
+/**
+ * Settles what goes together. Lanes that count are waited for: each is held for a moment, and those who end its tasks would miss each other. One that
+ * somebody holds for long must not be to the harm of all others: then, and for a while, it is passed over, and its tasks are ended each alone.
+ */
+function settlingOf(db: Db): (given: readonly TenantSettlement[]) => Promise<VerdictRow[]> {
+  let passOverUntil = Number.NEGATIVE_INFINITY;
+  return async (given) => {
+    if (performance.now() >= passOverUntil) {
+      try {
+        return await settleClaims(db.sql, given, { wait: 'lanes' });
+      } catch (error) {
+        if (!isDomainError(error) || error.code !== 'lock_timeout') throw error;
+        passOverUntil = performance.now() + PASS_OVER_LANES_MS;
+      }
+    }
+    return settleClaims(db.sql, given, { wait: 'none' });
+  };
+}
+
+async function settleTogether(
+  db: Db,
+  given: readonly TenantSettlement[],
+  settle: (given: readonly TenantSettlement[]) => Promise<VerdictRow[]>,
+): Promise<Verdict<ClaimVerdict>[]> {
+  const settled = inOrder(given, await settle(given));
   announceFreed(db, settled);
   return given.map((settlement, place): Verdict<ClaimVerdict> => {
     const row = required(settled.slice(place));
@@ -139,7 +169,7 @@ async function settleUntilFree(at: At, given: readonly TenantSettlement[]): Prom
   const done: VerdictRow[] = [];
   let left = given;
   for (let look = 0; left.length > 0; look += 1) {
-    const found = await settleClaims(executorOf(at), left, { wait: true });
+    const found = await settleClaims(executorOf(at), left, { wait: 'all' });
     const busy = new Set(found.filter(({ isBusy }) => isBusy).map(({ taskId }) => taskId));
     done.push(...found.filter(({ taskId }) => !busy.has(taskId)));
     left = left.filter(({ taskId }) => busy.has(taskId));

@@ -3,7 +3,7 @@ import { backOffMs, column, emptySql, rows, sql, textLines, type Sql, type SqlEx
 import { feedTx } from '@runplane/outbox';
 import { z } from 'zod';
 import { bound } from './bound.sql';
-import { leavePlaces, lockPlaces } from './lane.sql';
+import { leavePlaces, lockPlaces, withLanes } from './lane.sql';
 import { moveVersionAt } from './task.sql';
 
 // Renewing and ending claims of tasks, many in one statement. Each locks first (lanes that count, then tasks by id) and judges the clock afterwards
@@ -64,14 +64,17 @@ export interface GivenSettlement extends Claim {
   readonly delayMs: number | null;
 }
 
+/** What a statement waits for when somebody else has it locked; the rest it passes over. */
+export type SettleWait = 'all' | 'lanes' | 'none';
+
 /**
- * Ends claims with their results; each task once. `isBusy`: a limit was set in between, or, where `wait` is false, somebody else has the task locked;
- * nothing was written for this one, call again.
+ * Ends claims with their results; each task once. `isBusy`: a limit was set in between, or somebody else has what is not waited for, the task or a lane
+ * that counts it; nothing was written for this one, call again.
  */
 export function settleClaims(
   on: SqlExecutor,
   settlements: readonly (GivenSettlement & { readonly tenantId: string })[],
-  { wait }: { wait: boolean },
+  { wait }: { wait: SettleWait },
 ): Promise<VerdictRow[]> {
   const all = <T>(of: (given: (typeof settlements)[number]) => T): T[] => settlements.map(of);
   const given = sql`
@@ -85,12 +88,12 @@ export function settleClaims(
 export const LEASE_ENDED = 'the lease ended without a word of its holder';
 export const RUNNER_LOST = 'runner-lost';
 
-/** Gives tasks back whose lease has ended, of all tenants: longest ago first. Rows that somebody else has locked are passed over. */
-export function settleEndedLeases(on: SqlExecutor, limit: number): Promise<VerdictRow[]> {
+/** Gives tasks back whose lease has ended, of all tenants: longest ago first. Tasks that somebody else has locked are passed over. */
+export function settleEndedLeases(on: SqlExecutor, { limit, wait }: { limit: number; wait: 'lanes' | 'none' }): Promise<VerdictRow[]> {
   const given = sql`
     SELECT t.tenant_id, t.id, t.epoch, 'released' AS outcome, ${RUNNER_LOST}::text AS failure_kind, ${LEASE_ENDED}::text AS failure_message, NULL::int AS delay_ms
     FROM runplane.queue_tasks t WHERE t.expires_at <= (SELECT runplane.app_now()) ORDER BY t.expires_at, t.tenant_id, t.id LIMIT ${bound(limit)}`;
-  return rows(on, VerdictRow, settlementSql(given, { wait: false, isCurrent: sql`t.expires_at <= t.now` }));
+  return rows(on, VerdictRow, settlementSql(given, { wait, isCurrent: sql`t.expires_at <= t.now` }));
 }
 
 /** Waiting times by number of attempts, drawn anew for each call. */
@@ -103,18 +106,20 @@ const backOffs = (): number[] =>
  * `given`: rows (tenant_id, id, epoch, outcome, failure_kind, failure_message, delay_ms). A released task waits again and its epoch grows: the old
  * holder is fenced before the next claim. Told with a failure the try counts, and the last one fails the task; told without, it does not count.
  */
-function settlementSql(given: Sql, { wait, isCurrent }: { wait: boolean; isCurrent: Sql }): Sql {
+function settlementSql(given: Sql, { wait, isCurrent }: { wait: SettleWait; isCurrent: Sql }): Sql {
+  const waits = wait === 'all';
   return sql`
     WITH given AS MATERIALIZED (${given}),
     peek AS MATERIALIZED (
       SELECT g.*, t.queue, t.lane, t.places FROM given g JOIN runplane.queue_tasks t ON t.tenant_id = g.tenant_id AND t.id = g.id
-    ), lanes AS MATERIALIZED (${lockPlaces(sql`peek`)}),
+    ), lanes AS MATERIALIZED (${lockPlaces(sql`peek`, { wait: wait !== 'none' })}),
+    counted AS MATERIALIZED (${wait === 'none' ? withLanes(sql`peek`, sql`lanes`) : sql`SELECT * FROM peek`}),
     locked AS MATERIALIZED (
       SELECT t.tenant_id, t.id, t.queue, t.lane, t.places, t.state, t.owner, t.epoch, t.expires_at, t.attempts, t.max_attempts, t.last_retry_index,
         p.places AS places_seen, p.epoch AS epoch_given, p.outcome, p.failure_kind, p.failure_message, p.delay_ms
-      FROM runplane.queue_tasks t JOIN peek p ON p.tenant_id = t.tenant_id AND p.id = t.id
+      FROM runplane.queue_tasks t JOIN counted p ON p.tenant_id = t.tenant_id AND p.id = t.id
       WHERE (SELECT count(*) FROM lanes) >= 0
-      ORDER BY t.tenant_id COLLATE "C", t.id COLLATE "C" FOR NO KEY UPDATE OF t ${wait ? emptySql : sql`SKIP LOCKED`}
+      ORDER BY t.tenant_id COLLATE "C", t.id COLLATE "C" FOR NO KEY UPDATE OF t ${waits ? emptySql : sql`SKIP LOCKED`}
     ), at AS MATERIALIZED (SELECT runplane.app_now() AS now, ${feedTx} AS tx WHERE (SELECT count(*) FROM locked) > 0),
     judged AS MATERIALIZED (SELECT l.*, at.now, at.tx, l.places <> l.places_seen AS is_busy FROM locked l, at),
     held AS MATERIALIZED (
@@ -140,11 +145,11 @@ function settlementSql(given: Sql, { wait, isCurrent }: { wait: boolean; isCurre
       FROM held h WHERE t.tenant_id = h.tenant_id AND t.id = h.id
       RETURNING t.tenant_id, t.id, t.state, t.epoch, t.due
     )
-    SELECT g.tenant_id AS "tenantId", g.id AS "taskId", j.id IS NOT NULL AS "exists", e.id IS NOT NULL AS "isHeld", ${wait ? sql`coalesce(j.is_busy, false)` : sql`coalesce(j.is_busy, p.id IS NOT NULL)`} AS "isBusy",
+    SELECT g.tenant_id AS "tenantId", g.id AS "taskId", j.id IS NOT NULL AS "exists", e.id IS NOT NULL AS "isHeld", ${waits ? sql`coalesce(j.is_busy, false)` : sql`coalesce(j.is_busy, p.id IS NOT NULL)`} AS "isBusy",
       coalesce(e.state, j.state)::text AS "state", coalesce(e.epoch, j.epoch) AS "currentEpoch", NULL::int AS "leaseRemainingMs",
       CASE WHEN e.id IS NOT NULL THEN j.queue END AS "queue", coalesce(e.due, false) AS "isDue"
     FROM given g LEFT JOIN judged j ON j.tenant_id = g.tenant_id AND j.id = g.id LEFT JOIN ended e ON e.tenant_id = g.tenant_id AND e.id = g.id
-    ${wait ? emptySql : sql`LEFT JOIN peek p ON p.tenant_id = g.tenant_id AND p.id = g.id`}`;
+    ${waits ? emptySql : sql`LEFT JOIN peek p ON p.tenant_id = g.tenant_id AND p.id = g.id`}`;
 }
 
 const ReplayRow = z.object({ taskId: column.text, epoch: column.int, state: column.text, failureKind: column.text.nullable() });

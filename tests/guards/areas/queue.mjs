@@ -58,6 +58,20 @@ export const queueGuards = [
     test: shared('one that somebody holds delays nobody else'),
   },
   {
+    name: 'a lane that cannot be had fails the ends of its own tasks alone',
+    file: `${QUEUE}/settle-queue-tasks.ts`,
+    text: 'passOverUntil = performance.now() + PASS_OVER_LANES_MS;',
+    replacement: 'throw error;',
+    test: shared('a lane that somebody holds for long is to the harm of nobody'),
+  },
+  {
+    name: 'of a claim in two parts the first is told when the second fails',
+    file: `${QUEUE}/claim-queue-tasks.ts`,
+    text: 'if (first.length === 0) throw error;',
+    replacement: 'throw error;',
+    test: shared('a claim that has got something tells it'),
+  },
+  {
     name: 'claims share a statement within their tenant',
     file: `${QUEUE}/claim-coalescer.ts`,
     text: 'JSON.stringify([scoped.tenantId, queue, lane])',
