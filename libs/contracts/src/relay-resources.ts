@@ -102,6 +102,7 @@ export const RetryKeys = z
   .strictObject({
     key: PartitionKey.optional().meta({ description: 'Absent: the parked keys of the sink, those first that wait longest' }),
     before: time
+      .refine((given) => !given.startsWith('0000'), 'must lie in the years 1 to 9999')
       .optional()
       .meta({ description: 'Of the answer before: only keys that were parked by then, so that what is parked anew is not tried for ever' }),
   })

@@ -1,4 +1,4 @@
-import { encodeCursor, FORGET_HELD_MAX, partitionOf, RETRY_KEYS_MAX } from '@runplane/contracts';
+import { encodeCursor, FORGET_HELD_MAX, InvalidRequest, partitionOf, RETRY_KEYS_MAX } from '@runplane/contracts';
 import { openClient, useDatabase, waitUntilBlocked } from '@runplane/database/testing';
 import { refused } from '../publisher';
 import { readFeed } from '../read-feed';
@@ -149,6 +149,7 @@ test('what a sink holds is tried again, or forgotten, in parts: interrupted, the
   expect(first).toEqual({ keyCount: RETRY_KEYS_MAX, more: true });
   expect((await listBlockedKeys(t.db, { sink: 'four', state: 'parked' })).keys).toMatchObject([{ key: 'acme/k0' }]); // parked last
   expect(await control.retryBlockedKeys({ sink: 'four', before })).toEqual({ keyCount: 1, more: false, before });
+  await expect(control.retryBlockedKeys({ sink: 'four', before: '0000-01-01T00:00:00Z' })).rejects.toThrow(InvalidRequest);
 
   expect(await control.enableSink({ sink: 'four', start: 'oldest' })).toEqual({ sink: 'four', enabled: false, changed: true, more: true });
   expect(await pass()).toMatchObject({ sent: 0, lost: [] });

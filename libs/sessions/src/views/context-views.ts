@@ -87,7 +87,7 @@ export async function listContextNotes(
 
 const itemPlace = defineCursor('context-items', z.strictObject({ sequence }));
 /** With the window as it is stored: pages go on in the window that they have begun in, whichever is current by then. */
-const windowItemPlace = defineCursor('context-window-items', z.strictObject({ sequence, window: z.string() }));
+const windowItemPlace = defineCursor('context-window-items', z.strictObject({ sequence, window: z.string().regex(/^[^\0]*$/) }));
 
 /**
  * What stands in a window (the one that is current at the first page unless told otherwise), oldest first. A page may be short and have a cursor: of long items it has fewer,

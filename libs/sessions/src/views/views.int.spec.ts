@@ -287,6 +287,10 @@ test('what was said before the first window stands in the legacy one, and from t
   const last = await listContextHistory(t.db, { ...key('before'), limit: 1, cursor: next.cursor ?? '' });
   expect([next, last].map((page) => page.items.map((item) => [item.sequence, item.windowId]))).toEqual([[[1, 'w1']], [[3, 'w1']]]);
   expect(last.cursor).toBeNull();
+
+  const [, kind, hash] = JSON.parse(Buffer.from(begun.cursor ?? '', 'base64url').toString()) as [number, string, string];
+  const forged = encodeCursor(kind, { sequence: 0, window: 'w\0' }, hash);
+  await expect(listContextHistory(t.db, { ...key('before'), limit: 1, cursor: forged })).rejects.toEqual(coded('invalid_cursor'));
 });
 
 test('a page of history is bounded by bytes, and goes on where it stopped', async () => {
