@@ -12,7 +12,7 @@ import {
   ShuttingDown,
   TransactionConflict,
 } from '@runplane/contracts';
-import { inTransaction, sql } from '@runplane/database';
+import { inTransaction, sql, type Db } from '@runplane/database';
 import { openClient, useDatabase, waitUntilBlocked } from '@runplane/database/testing';
 import { claimRun, createRuns, getCommand, listRuns } from '@runplane/runs';
 import { aClaimedTurn, aRunner, aTurn, endLease, makeTenants, newRun, newTurn, TENANT } from '@runplane/runs/testing';
@@ -194,6 +194,27 @@ describe('a queued turn', () => {
     expect(await submission(sessionId, 'cut off')).toMatchObject({ state: 'pending', attempts: 0, claim: null, lastError: null });
     expect(await start()).toEqual(nothing); // for a while
     await passRecheck();
+    expect(await start()).toEqual({ ...nothing, started: 1 });
+  });
+
+  test('that a process which stops has claimed while the database is away does not keep it from stopping', async () => {
+    const sessionId = await aFreeSession();
+    await accept(sessionId, 'left');
+    const stopping = new AbortController();
+    let looks = 0;
+    const query = () => {
+      looks += 1;
+      if (looks === 2) stopping.abort();
+      return Promise.reject(new DatabaseUnavailable());
+    };
+    const away = { value: { query, $transaction: query } };
+    const db = Object.create(t.db, { lane: away, prisma: away }) as Db;
+    expect(await startQueuedTurnsOnce(db, { owner: 'stopping', signal: stopping.signal })).toEqual({ ...nothing, putOff: 1 });
+    expect(looks).toBe(2);
+
+    await t.db.sql.query(
+      sql`UPDATE runplane.submission_heads SET expires_at = runplane.app_now(), ready_at = runplane.app_now() WHERE session_id = ${sessionId}::text`,
+    );
     expect(await start()).toEqual({ ...nothing, started: 1 });
   });
 

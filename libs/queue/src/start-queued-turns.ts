@@ -39,23 +39,28 @@ export interface StartedTurns {
   readonly putOff: number;
 }
 
+export interface StartTurns {
+  readonly owner: string;
+  readonly limit?: number | undefined;
+  readonly onError?: ((error: unknown) => void) | undefined;
+  readonly signal?: AbortSignal | undefined;
+}
+
 /**
  * Starts turns that wait in the queues of their sessions: claims submissions of the kind `turn` at the head of a queue, then, in a second transaction each,
  * admits the turn under the submission's operation id as its key and completes the submission with the run's id. Whoever dies between the two has
  * admitted nothing; what was admitted, its key finds.
  *
- * Input     owner: this start of the process; limit: of one pass.
+ * Input     owner: this start of the process; limit: of one pass; signal: the process stops, and does not wait for a database that is away.
  * Returns   what became of the claimed ones.
  * Locks     submission heads, SKIP LOCKED; then for each what admitTurn locks → session head → submission head, where the claim's epoch is checked.
  * Emits     what admitTurn emits; submission/completed with `run_id`, or submission/failed with the refusal's code and message.
  * Repeat    safe, also by several processes.   Keeps: FIFO-1, TURN-1, IDEM-1, OWN-1 to OWN-3, LOG-2.
  */
-export async function startQueuedTurnsOnce(
-  db: Db,
-  { owner, limit = TURNS_MAX, onError }: { owner: string; limit?: number | undefined; onError?: ((error: unknown) => void) | undefined },
-): Promise<StartedTurns> {
+export async function startQueuedTurnsOnce(db: Db, { owner, limit = TURNS_MAX, onError, signal }: StartTurns): Promise<StartedTurns> {
+  const held = { deadline: performance.now() + LEASE_MS, signal };
   const claimed = await claimSubmissions(db, { kind: QUEUED_TURN_KIND, owner, limit, leaseMs: LEASE_MS });
-  const ends = await eachBounded(claimed, AT_A_TIME, (submission) => startOrSettle(db, submission, onError));
+  const ends = await eachBounded(claimed, AT_A_TIME, (submission) => startOrSettle(db, submission, { held, onError }));
   const count = (end: StartEnd): number => ends.filter((each) => each === end).length;
   return {
     started: count('started'),
@@ -68,25 +73,39 @@ export async function startQueuedTurnsOnce(
 
 type StartEnd = 'started' | 'held-back' | StartFailure;
 
-async function startOrSettle(db: Db, claimed: ClaimedSubmission, onError: ((error: unknown) => void) | undefined): Promise<StartEnd> {
+/** How long the claims of a pass last, by this process's clock, and whether it still has the time to give them back. */
+interface Held {
+  readonly deadline: number;
+  readonly signal: AbortSignal | undefined;
+}
+
+async function startOrSettle(
+  db: Db,
+  claimed: ClaimedSubmission,
+  { held, onError }: { held: Held; onError: StartTurns['onError'] },
+): Promise<StartEnd> {
   try {
     return await inTransaction(db, (tx) => startQueuedTurn(tx, claimed));
   } catch (error) {
     const end = decideStartFailure(error);
     if (end === 'failed' || end === 'put-off') onError?.(error);
-    await settleUnstarted(db, claimed, end, error);
+    await settleUnstarted(db, claimed, { end, error, held });
     return end;
   }
 }
 
-async function settleUnstarted(db: Db, claimed: ClaimedSubmission, end: StartFailure, error: unknown): Promise<void> {
+async function settleUnstarted(
+  db: Db,
+  claimed: ClaimedSubmission,
+  { end, error, held }: { end: StartFailure; error: unknown; held: Held },
+): Promise<void> {
   const { tenantId, sessionId, operationId, epoch } = claimed;
   const settlement = { sessionId, operationId, epoch };
   switch (end) {
     case 'gone':
       return;
     case 'put-off':
-      return putOff(db, claimed);
+      return putOff(db, claimed, held);
     case 'refused':
     case 'failed': {
       const reason = isDomainError(error) ? `${error.code}: ${redactError(error)}` : redactError(error);
@@ -103,19 +122,19 @@ const GIVE_BACK_AGAIN = { baseMs: 50, maxMs: 1_000 };
 
 /**
  * Gives a turn back without the try, on the connection of the renewals, which no other call of this process can take; again and again while the
- * database is away, as long as the claim lasts. A process that does not come to say so has its try counted, as one that has died.
+ * database is away, as long as the claim lasts; once where the process stops. One that does not come to say so has its try counted, as one that has died.
  */
-async function putOff(db: Db, { tenantId, sessionId, operationId, epoch }: ClaimedSubmission): Promise<void> {
-  const deadline = performance.now() + LEASE_MS;
+async function putOff(db: Db, { tenantId, sessionId, operationId, epoch }: ClaimedSubmission, { deadline, signal }: Held): Promise<void> {
   const releases = [{ sessionId, operationId, epoch, error: null, delayMs: PUT_OFF_MS }];
-  for (let look = 1; performance.now() < deadline; look += 1) {
+  for (let look = 1; ; look += 1) {
     try {
       const [row] = await releaseHeads(db.lane, { tenantId, releases, wait: false });
       if (row?.isBusy !== true) return;
     } catch (error) {
       if (decideStartFailure(error) !== 'put-off' || error instanceof ShuttingDown) throw error;
     }
-    await sleep(backOffMs(look, GIVE_BACK_AGAIN));
+    if (performance.now() >= deadline || signal?.aborted === true) return;
+    await sleep(backOffMs(look, GIVE_BACK_AGAIN), undefined, { signal }).catch(() => undefined);
   }
 }
 

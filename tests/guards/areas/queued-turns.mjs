@@ -27,6 +27,13 @@ export const queuedTurnGuards = [
     test: admission(inOrder),
   },
   {
+    name: 'a process that stops does not wait for a database that is away',
+    file: 'libs/queue/src/start-queued-turns.ts',
+    text: ' || signal?.aborted === true',
+    replacement: '',
+    test: turns('that a process which stops has claimed while the database is away does not keep it from stopping'),
+  },
+  {
     name: 'a busy session uses up no tries',
     file: 'libs/queue/src/start-queued-turns.ts',
     text: 'await releaseSubmission(tx, { ...key, operationId, epoch });',

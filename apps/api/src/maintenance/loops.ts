@@ -251,11 +251,12 @@ function turnStarter(db: Db, owner: string, onError: LoopsOf['onError']): Loop {
     name,
     intervalMs: 1_000,
     fullPass: START_BATCH,
-    pass: async () => {
+    pass: async (signal) => {
       const { started, heldBack, refused, failed, putOff } = await startQueuedTurnsOnce(db, {
         owner,
         limit: START_BATCH,
         onError: onFailed,
+        signal,
       });
       return { changed: started + heldBack + refused + failed + putOff, failed: failed + putOff };
     },
