@@ -2,7 +2,7 @@ import { eventually, useDatabase } from '@runplane/database/testing';
 import { getSinkStatus, refused, SinkSettings, startRelay, type PublishRecord, type Relay, type Sink } from '@runplane/outbox';
 import { createMemorySink } from '@runplane/outbox/testing';
 import { appendAsServer, createSessions } from '@runplane/sessions';
-import { inTransaction, writeRetention, type Db } from '@runplane/database';
+import { inTransaction, writeRetention, type Db, type SqlExecutor } from '@runplane/database';
 import { pruneParkedEventsOnce } from './prune-parked-events';
 import { listRunEvents } from './read-run-events';
 import { readArchive, type ArchiveLine } from './run-archive';
@@ -58,6 +58,11 @@ test('an event that its sink refuses for longer than its tenant waits is archive
   await writeRetention(t.db.sql, tenantId, { parkedDays: null });
   expect(await pruneParkedEventsOnce(later, { archive })).toMatchObject({ changed: 0, tenants: [] });
   await writeRetention(t.db.sql, tenantId, { parkedDays: 30 });
+  // One that is being tried again while it is looked at, and is parked again behind it, has not been copied.
+  const query: SqlExecutor['query'] = (statement) =>
+    statement.text.includes('"parkedAt"') ? Promise.resolve([]) : later.sql.query(statement);
+  const unseen = Object.create(later, { sql: { value: { query } } }) as Db;
+  expect(await pruneParkedEventsOnce(unseen, { archive })).toMatchObject({ changed: 0, failed: 0 });
   const removed: string[] = [];
   expect(await pruneParkedEventsOnce(later, { archive, onRemoved: ({ id }) => removed.push(id) })).toMatchObject({ changed: 2, failed: 0 });
   expect([...removed].sort()).toEqual([...(dry.tenants[0]?.ids ?? [])].sort());

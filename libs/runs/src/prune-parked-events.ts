@@ -75,7 +75,7 @@ async function giveUp(
       : await archiveParkedEvent(archive, { tenantId, sink, eventId: event.eventId, row: event.row });
   return inTransaction(db, async (tx) => {
     const tell = event === undefined ? undefined : await telling(tx, parked, event, archived);
-    if (!(await dropParkedEvent(tx, parked, { days }))) return false;
+    if (!(await dropParkedEvent(tx, parked, { days, seen: event !== undefined }))) return false;
     await tell?.();
     return true;
   });

@@ -59,13 +59,14 @@ export const readParkedEvent = (on: SqlExecutor, parked: ParkedEventKey): Promis
  * Gives up the event at which a key is parked, as an operator's skip does: it is not sent to this sink, and the next one is tried at once. False
  * where it is not parked any more, or has not waited for so many days.
  *
+ * Input     seen: that readParkedEvent has found it. One that it has not, and that is there, was being tried at that moment: it is not given up unseen.
  * Locks     outbox shard.   Writes: outbox_held, outbox_blocked_keys (the row stays until the shard's owner has sent what is held).
  * Keeps     RELAY-1: a pass under way settles before it, or finds that the key has changed.   Source: docs/adr/0031.
  */
-export async function dropParkedEvent(tx: Tx, parked: ParkedEventKey, { days }: { days: number }): Promise<boolean> {
+export async function dropParkedEvent(tx: Tx, parked: ParkedEventKey, { days, seen }: { days: number; seen: boolean }): Promise<boolean> {
   const { sink, shard, key, place } = parked;
   await lockShards(tx, sink, [shard]);
-  if (!(await isStillParked(tx, parked, days))) return false;
+  if (!(await isStillParked(tx, parked, days)) || (!seen && (await findUndelivered(tx, parked)) !== undefined)) return false;
   await deleteHeld(tx, { sink, shard, key }, place);
   await freeKey(tx, { sink, shard, key });
   tx.changed('feed');
