@@ -126,6 +126,13 @@ export const relayGuards = [
     test: givenUp,
   },
   {
+    name: 'retention gives up no event that it has not looked at',
+    file: 'libs/outbox/src/relay/drop-parked-event.ts',
+    text: 'if (!seen && (await findUndelivered(tx, parked)) !== undefined) return false;',
+    replacement: '',
+    test: givenUp,
+  },
+  {
     name: 'an event is given up only while its key is parked at it',
     file: 'libs/outbox/src/relay/drop-parked-event.ts',
     text: 'if (!(await isStillParked(tx, parked, days))) return false;',

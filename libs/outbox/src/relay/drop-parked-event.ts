@@ -66,7 +66,8 @@ export const readParkedEvent = (on: SqlExecutor, parked: ParkedEventKey): Promis
 export async function dropParkedEvent(tx: Tx, parked: ParkedEventKey, { days, seen }: { days: number; seen: boolean }): Promise<boolean> {
   const { sink, shard, key, place } = parked;
   await lockShards(tx, sink, [shard]);
-  if (!(await isStillParked(tx, parked, days)) || (!seen && (await findUndelivered(tx, parked)) !== undefined)) return false;
+  if (!(await isStillParked(tx, parked, days))) return false;
+  if (!seen && (await findUndelivered(tx, parked)) !== undefined) return false;
   await deleteHeld(tx, { sink, shard, key }, place);
   await freeKey(tx, { sink, shard, key });
   tx.changed('feed');
