@@ -29,9 +29,10 @@ export const placesOf = ({ claim: { owner, leaseMs, limit } }: ScopedClaim): Cla
  */
 export function claimCoalescer(db: Db, claimFor: Claiming): Coalescer<ScopedClaim, ClaimedQueueTask[]> {
   let calls = 0;
+  const slow = { count: 0, max: coalescedBounds(db).aloneMax };
   return coalescerOf(db, 'queue-claim', () => ({
     describe: ({ claim: { limit } }) => ({ lane: String((calls += 1)), single: undefined, last: false, rows: limit, bytes: limit }),
-    together: (claims) => claimTogether(db, claims, claimFor),
+    together: (claims) => claimTogether(db, claims, { claimFor, slow }),
     alone: (scoped) => claimFor(db, scoped, placesOf(scoped)),
     isRepeatable: () => false,
     ...coalescedBounds(db),
@@ -39,7 +40,19 @@ export function claimCoalescer(db: Db, claimFor: Claiming): Coalescer<ScopedClai
   }));
 }
 
-async function claimTogether(db: Db, claims: readonly ScopedClaim[], claimFor: Claiming): Promise<Verdict<ClaimedQueueTask[]>[]> {
+/** Statements that wait for a lane which somebody holds: so many, and those behind them are not kept waiting with them. */
+interface SlowClaims {
+  count: number;
+  readonly max: number;
+}
+/** How long a batch waits for the last of its statements. */
+const SLOW_MS = 100;
+
+async function claimTogether(
+  db: Db,
+  claims: readonly ScopedClaim[],
+  { claimFor, slow }: { claimFor: Claiming; slow: SlowClaims },
+): Promise<Verdict<ClaimedQueueTask[]>[]> {
   const verdicts = new Map<ScopedClaim, Verdict<ClaimedQueueTask[]>>();
   const answer = async (group: readonly ScopedClaim[]): Promise<void> => {
     const [first] = group;
@@ -52,8 +65,27 @@ async function claimTogether(db: Db, claims: readonly ScopedClaim[], claimFor: C
       for (const scoped of group) verdicts.set(scoped, { kind: 'refused', refusal });
     }
   };
-  await Promise.all(groupsOf(claims).map(answer));
+  const groups = groupsOf(claims).map((group) => ({ group, answered: answer(group) }));
+  const all = Promise.all(groups.map(({ answered }) => answered));
+  await (slow.count < slow.max ? atMost(SLOW_MS, all) : all);
+  for (const { group, answered } of groups) {
+    if (group.every((scoped) => verdicts.has(scoped))) continue;
+    slow.count += 1;
+    void answered.then(() => (slow.count -= 1));
+    for (const scoped of group) verdicts.set(scoped, { kind: 'answer', answer: answered.then(() => answerIn(verdicts.get(scoped))) });
+  }
   return claims.map((scoped) => verdicts.get(scoped) ?? { kind: 'busy' });
+}
+
+async function atMost(ms: number, all: Promise<unknown>): Promise<void> {
+  let timer: NodeJS.Timeout | undefined;
+  await Promise.race([all, new Promise<void>((resolve) => (timer = setTimeout(resolve, ms)))]);
+  clearTimeout(timer);
+}
+
+function answerIn(verdict: Verdict<ClaimedQueueTask[]> | undefined): ClaimedQueueTask[] | Promise<ClaimedQueueTask[]> {
+  if (verdict?.kind === 'answer') return verdict.answer;
+  throw verdict?.kind === 'refused' ? verdict.refusal : new Error('a claim has no verdict');
 }
 
 /** Claims that one statement can carry out, in order of arrival. */

@@ -112,6 +112,26 @@ test('a lane that somebody holds for long is to the harm of nobody whose tasks i
   }
 });
 
+test('a claim that waits for a lane which somebody holds keeps no other waiting', async () => {
+  const db = await openDb({ url: store.url, lockTimeoutMs: 14_000 });
+  const client = await openClient(store.url);
+  const claimOf = (queue: string) => claimQueueTasks(db, { tenantId, queue, lane: 'main', owner: 'w' });
+  try {
+    await inTransaction(db, (tx) => setLaneLimit(tx, { tenantId, queue: 'held', lane: 'main', maxRunning: 5 }));
+    await createQueueTasks(db, { tenantId, tasks: [task('held'), task('open'), task('open')] });
+    await client.query('BEGIN');
+    await client.query(`SELECT FROM runplane.queue_lanes WHERE queue = 'held' FOR UPDATE`);
+    const waiting = claimOf('held');
+    expect(await claimOf('open')).toHaveLength(1);
+    expect(await claimOf('open')).toHaveLength(1);
+    await client.query('ROLLBACK');
+    expect(await waiting).toHaveLength(1);
+  } finally {
+    await client.end();
+    await db.close();
+  }
+});
+
 test('a claim that has got something tells it, whatever becomes of the look for more', async () => {
   await createQueueTask(store.db, { tenantId, task: task('partly') });
   let calls = 0;

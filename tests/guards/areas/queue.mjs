@@ -65,6 +65,13 @@ export const queueGuards = [
     test: shared('a lane that somebody holds for long is to the harm of nobody'),
   },
   {
+    name: 'a claim that waits for a lane does not keep the others waiting',
+    file: `${QUEUE}/claim-coalescer.ts`,
+    text: 'slow.count < slow.max ? atMost(SLOW_MS, all) : all',
+    replacement: 'all',
+    test: shared('a claim that waits for a lane which somebody holds keeps no other waiting'),
+  },
+  {
     name: 'of a claim in two parts the first is told when the second fails',
     file: `${QUEUE}/claim-queue-tasks.ts`,
     text: 'if (first.length === 0) throw error;',
