@@ -42,6 +42,14 @@ test('tasks that are made together are there, for their tenants; one of no tenan
   expect(together('queue-create')).toBeGreaterThan(8);
 });
 
+test('all that is large of a task counts for what a process holds and sends at once', async () => {
+  const large = { text: 'x'.repeat(10_000) };
+  const refs = { workspaceRef: large, executionPolicy: large, resourceBundleRef: large, references: [large], metadata: large };
+  const making = createQueueTask(store.db, { tenantId, task: { ...task('large'), ...refs } });
+  expect(store.db.coalescers.get('queue-create')?.stats.waitingBytes).toBeGreaterThan(50_000);
+  await making;
+});
+
 test('claims of one task each give each claimer its own, first come, first task, under its own name and lease', async () => {
   await createQueueTasks(store.db, { tenantId, tasks: Array.from({ length: 30 }, (_, place) => task('claimed', `${place}`)) });
   const before = together('queue-claim');

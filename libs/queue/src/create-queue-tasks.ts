@@ -104,13 +104,20 @@ function insertOne(at: At, task: NewTask): Promise<MadeTask> {
 
 const creationCoalescer = (db: Db): Coalescer<NewTask, MadeTask> =>
   coalescerOf(db, 'queue-create', () => ({
-    describe: ({ id, payload }) => ({ lane: id, single: undefined, last: false, rows: 1, bytes: payload.length }),
+    describe: (task) => ({ lane: task.id, single: undefined, last: false, rows: 1, bytes: bytesOf(task) }),
     together: (tasks) => insertTogether(db, tasks),
     alone: (task) => insertAll(db, task.tenantId, [task]).then(theOne),
     isRepeatable: () => false,
     ...coalescedBounds(db),
     sideBySideMax: ALWAYS_TOGETHER,
   }));
+
+/** All of what a client may make large. */
+const bytesOf = ({ payload, references, metadata, workspaceRef, sessionRef, executionPolicy, resourceBundleRef }: NewTask): number =>
+  [workspaceRef, sessionRef, executionPolicy, resourceBundleRef].reduce(
+    (bytes, ref) => bytes + (ref === null ? 0 : JSON.stringify(ref).length),
+    payload.length + references.length + metadata.length,
+  );
 
 async function insertTogether(db: Db, tasks: readonly NewTask[]): Promise<Verdict<MadeTask>[]> {
   const { tenants, made } = await insertTasks(db.sql, tasks);
