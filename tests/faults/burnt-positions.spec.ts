@@ -2,7 +2,7 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import os from 'node:os';
 import path from 'node:path';
 import { ensureTenant, inTransaction, migrate, openDb, startEmbeddedPostgres, type Db, type EmbeddedPostgres } from '@runplane/database';
-import { assertInvariants } from '@runplane/database/testing';
+import { assertInvariants, waitForHorizon } from '@runplane/database/testing';
 import { commitFeedConsumer, createOutbox, getFeedConsumer, readFeed, waitForFeed } from '@runplane/outbox';
 import { appendRunEvents, registerRunProbes } from '@runplane/runs';
 import { aClaimedRun, message, TENANT } from '@runplane/runs/testing';
@@ -32,7 +32,10 @@ afterAll(async () => {
   await rm(dir, { recursive: true, force: true });
 });
 
-const headOfFeed = async (): Promise<string> => (await readFeed(db.sql, { tenantId: TENANT, after: 'now', limit: 1 })).cursor;
+const headOfFeed = async (): Promise<string> => {
+  await waitForHorizon(db);
+  return (await readFeed(db.sql, { tenantId: TENANT, after: 'now', limit: 1 })).cursor;
+};
 
 async function nextPosition(): Promise<number> {
   const { rows } = await db.pool.query<{ position: string }>('SELECT max(position)::text AS position FROM runplane.outbox_events');

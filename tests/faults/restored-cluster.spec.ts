@@ -75,6 +75,7 @@ test('a store that was restored into another cluster notices it at its start: cu
   for (const id of ['a', 'b']) await createSessions(old.db).createSession({ tenantId, header: { id } });
   await append(old.db, 'a', ['1', '2']);
   const relayed = await aSinkByHand(old.db, { name: 'all' });
+  await waitForHorizon(old.db);
   const { consumer } = await createOutbox(old.db).registerFeedConsumer({ tenantId, name: 'c', after: 'now' });
   await append(old.db, 'b', ['1', '2', '3']);
   await relayed.pass();

@@ -19,16 +19,17 @@ const append = testStreams();
 const tenantId = 'acme';
 const outbox = () => createOutbox(t.db);
 
-async function written(events: Parameters<typeof append>[1]): Promise<FeedEvent[]> {
-  const from = (await readFeed(t.db.sql, { tenantId: undefined, after: 'now' })).cursor;
-  await append(t.db.sql, events);
-  await waitForHorizon(t.db);
-  return (await readFeed(t.db.sql, { tenantId: undefined, after: from, limit: 200 })).events;
-}
 const head = async (): Promise<string> => {
   await waitForHorizon(t.db);
   return (await readFeed(t.db.sql, { tenantId: undefined, after: 'now' })).cursor;
 };
+
+async function written(events: Parameters<typeof append>[1]): Promise<FeedEvent[]> {
+  const from = await head();
+  await append(t.db.sql, events);
+  await waitForHorizon(t.db);
+  return (await readFeed(t.db.sql, { tenantId: undefined, after: from, limit: 200 })).events;
+}
 const cursorAt = (events: readonly FeedEvent[], index: number): string => events[index]?.cursor ?? '';
 const standsAt = async (name: string): Promise<string> => (await getFeedConsumer(t.db, { tenantId, name })).cursor;
 

@@ -63,6 +63,7 @@ const headOf = async (db: Db, sessionId: string) =>
 test('many writers at once share statements, and each log is whole, in the feed too', async () => {
   const ids = Array.from({ length: 12 }, (_, i) => `many-${i}`);
   for (const id of ids) await create(id);
+  await waitForHorizon(t.db); // of what stands before
   const start = (await readFeed(t.db.sql, { tenantId, after: 'now' })).cursor;
   const writers = await Promise.all(ids.map((sessionId) => openSessionWriter(t.db, { tenantId, sessionId })));
   const write = async (writer: SessionWriter, i: number): Promise<void> => {

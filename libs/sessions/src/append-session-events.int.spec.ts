@@ -42,6 +42,7 @@ test('a fenced append numbers its events from 0, with ids, times and places', as
 test('the feed has a batch of events in one row, and every place of it can be gone on from', async () => {
   await create('s3f');
   const { epoch } = await acquireSessionLease(t.db, { ...key('s3f'), owner: 'w1' });
+  await waitForHorizon(t.db); // of what stands before
   const start = (await readFeed(t.db.sql, { tenantId, after: 'now' })).cursor;
   for (const size of [3, 1, 5]) await append('s3f', { epoch, events: Array.from({ length: size }, (_, i) => said(`${size}.${i}`)) });
   await waitForHorizon(t.db);
