@@ -16,7 +16,7 @@ export const rawSql = Prisma.raw;
  */
 export function textLines(values: readonly (string | null)[]): Sql {
   for (const value of values) {
-    if (value === '' || value?.includes('\n') === true) throw new TypeError('a line of a statement is empty, or has a line break');
+    if (value === '' || value?.includes('\n') === true) throw new ParameterError('a line of a statement is empty, or has a line break');
   }
   return sql`string_to_array(${values.join('\n')}::text, chr(10), '')`;
 }
