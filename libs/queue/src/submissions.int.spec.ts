@@ -25,6 +25,7 @@ import {
   waitForSubmissions,
   type ClaimSubmissionsInput,
 } from './index';
+import { waitForClaims } from './wait-for-claims';
 import { claimHeads } from './submission-claim.sql';
 import { aClaimedSubmission, aKind, aSubmission, aWorker, passSubmissionTime } from './testing';
 
@@ -477,5 +478,20 @@ describe('a waiting claimer', () => {
     gone.abort();
     expect(await waitForSubmissions(t.db, { kind, owner: 'w', waitMs: 1_000, signal: gone.signal })).toEqual([]);
     expect(await claim()).toMatchObject([{ attempts: 1 }]);
+  });
+
+  test('that has gone gives back what it has of each tenant, also where it cannot of another', async () => {
+    const back: string[] = [];
+    const claimed = [{ tenantId: 'a' }, { tenantId: 'b' }];
+    const giveBack = (of: string) => (back.push(of) === 1 ? Promise.reject(new Error('not now')) : Promise.resolve());
+    const waiting = {
+      stream: 'queues:x',
+      waitMs: 0,
+      signal: AbortSignal.abort(),
+      claim: () => Promise.resolve(claimed),
+      giveBack,
+    } as const;
+    await expect(waitForClaims(t.db, waiting)).rejects.toThrow('not now');
+    expect(back).toEqual(['a', 'b']);
   });
 });

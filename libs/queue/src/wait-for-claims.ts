@@ -25,11 +25,12 @@ export async function waitForClaims<Claimed extends { readonly tenantId: string 
       const claimed = await claim();
       if (signal?.aborted === true && claimed.length > 0) {
         // Whoever waited has gone: nobody would work on them until their leases end.
-        for (const tenantId of new Set(claimed.map((each) => each.tenantId)))
-          await giveBack(
-            tenantId,
-            claimed.filter((each) => each.tenantId === tenantId),
-          );
+        const failures: unknown[] = []; // of one tenant's, which are no reason to keep those of the others
+        for (const tenantId of new Set(claimed.map((each) => each.tenantId))) {
+          const own = claimed.filter((each) => each.tenantId === tenantId);
+          await giveBack(tenantId, own).catch((error: unknown) => failures.push(error));
+        }
+        if (failures.length > 0) throw failures[0];
         return [];
       }
       const leftMs = deadline - performance.now();
