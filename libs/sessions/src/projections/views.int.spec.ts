@@ -53,10 +53,15 @@ const TABLES = [
   'submissions',
 ];
 
+/** What no log tells of a submission: how its head was claimed, and fenced. A rebuild keeps it. */
+const COORDINATION = '"(attempts|claim_epoch)":[0-9]+,';
+
 /** All rows of the views as JSON text, key order included. */
 async function viewsOf(tenantId: string, sessionId: string): Promise<string[]> {
   const all = TABLES.map(
-    (table) => `SELECT '${table} ' || regexp_replace(to_json(t)::text, '"tenant_id":"[^"]*",', '') AS row
+    (
+      table,
+    ) => `SELECT '${table} ' || regexp_replace(regexp_replace(to_json(t)::text, '"tenant_id":"[^"]*",', ''), '${table === 'submissions' ? COORDINATION : '$^'}', '', 'g') AS row
       FROM runplane.${table} t WHERE tenant_id = $1 AND session_id = $2`,
   );
   const { rows } = await t.db.pool.query<{ row: string }>(`SELECT row FROM (${all.join(' UNION ALL ')}) r ORDER BY row COLLATE "C"`, [
