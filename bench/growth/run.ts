@@ -1,10 +1,9 @@
-import { migrate, openDb, type Db } from '@runplane/database';
 import { registerRunProbes } from '@runplane/runs';
 import pg from 'pg';
-import { quantile, type Caller } from '../support/measure';
+import { quantile, timesInTurns, WARM_UP_CALLS } from '../support/measure';
 import type { Expectation, Result } from '../support/result';
+import { compareSmallAndBig, type ComparedStore } from '../support/small-and-big';
 import { recording } from '../support/statements';
-import { describeMachine, openPlainPool, startBenchStore } from '../support/store';
 import { GROWTH_CASES, type GrowthCase } from './cases';
 import { loadGrowth, type Size } from './load';
 import { countScans, scannedTables } from './plans';
@@ -24,51 +23,27 @@ export interface GrowthReport {
   readonly scans: string[];
 }
 
-/** For the load: rows of a table made in one transaction stay out of the log, and no checkpoint comes in between. */
-const SETTINGS = { wal_level: 'minimal', max_wal_senders: '0', max_wal_size: '8GB', checkpoint_timeout: '30min' };
-
-interface Store {
-  readonly size: Size;
-  readonly db: Db;
-  readonly admin: pg.Pool;
-}
+type Store = ComparedStore<Size>;
 
 /** Compares what users do on a small store with the same on a big one, on one server, in turns. */
-export async function runGrowthBench(bench: GrowthBench): Promise<GrowthReport> {
-  const server = await startBenchStore(SETTINGS);
-  const stores: Store[] = [];
-  try {
-    bench.say(await describeMachine(server.admin));
-    await server.admin.query('CREATE DATABASE small');
-    const smallUrl = new URL(server.url);
-    smallUrl.pathname = '/small';
-    await migrate(smallUrl.toString());
-    for (const [url, size] of [
-      [smallUrl.toString(), bench.small],
-      [server.url, bench.big],
-    ] as const) {
+export function runGrowthBench(bench: GrowthBench): Promise<GrowthReport> {
+  return compareSmallAndBig({
+    applicationName: 'bench-growth',
+    small: bench.small,
+    big: bench.big,
+    load: async ({ url, db, size }) => {
       bench.say(`loading ${size.runs} runs and ${size.events} events`);
       const client = new pg.Client({ connectionString: url });
       await client.connect();
       await loadGrowth(client, size, bench.say).finally(() => client.end());
-      const db = await openDb({ url, poolMax: 4, applicationName: 'bench-growth', onError: () => undefined });
       registerRunProbes(db);
-      stores.push({ size, db, admin: openPlainPool(url, 2) });
-    }
-    await server.admin.query('CHECKPOINT');
-    return await compare(stores, bench);
-  } finally {
-    for (const { db, admin } of stores) {
-      await db.close();
-      await admin.end();
-    }
-    await server.stop();
-  }
+    },
+    compare: (small, big) => compare(small, big, bench),
+    say: bench.say,
+  });
 }
 
-async function compare(stores: readonly Store[], bench: GrowthBench): Promise<GrowthReport> {
-  const [small, big] = stores;
-  if (small === undefined || big === undefined) throw new Error('two stores are compared');
+async function compare(small: Store, big: Store, bench: GrowthBench): Promise<GrowthReport> {
   const results: Result[] = [];
   const scans: string[] = [];
   const cases = GROWTH_CASES.filter(({ name }) => bench.only === undefined || name.includes(bench.only));
@@ -95,21 +70,12 @@ async function compare(stores: readonly Store[], bench: GrowthBench): Promise<Gr
   return { results, scans: [...new Set(scans)] };
 }
 
-const WARM_UP_CALLS = 8; // plans settle after five
-
-/** The calls alternate between the stores, so that whatever else the machine does meets both. */
 async function compareCase({ name, prepare }: GrowthCase, small: Store, big: Store, { calls }: GrowthBench): Promise<Result[]> {
   const rivals = [];
-  for (const { db, size } of [small, big]) {
-    const call = await prepare(db, size, WARM_UP_CALLS + calls);
-    for (let i = 0; i < WARM_UP_CALLS; i += 1) await call();
-    rivals.push({ call, latencies: [] as number[] });
-  }
-  for (let i = 0; i < calls; i += 1) {
-    for (const { call, latencies } of rivals) latencies.push(await timed(call));
-  }
-  const leastDisturbed = rivals.map(({ latencies }) => quantile(latencies, LEAST_DISTURBED / 2));
-  return rivals.map(({ latencies }, i) => {
+  for (const { db, size } of [small, big]) rivals.push(await prepare(db, size, WARM_UP_CALLS + calls));
+  const times = await timesInTurns(rivals, calls);
+  const leastDisturbed = times.map((latencies) => quantile(latencies, LEAST_DISTURBED / 2));
+  return times.map((latencies, i) => {
     const p50Ms = leastDisturbed[i] ?? Number.NaN;
     return {
       case: `${i === 0 ? 'small' : 'big'}: ${name}`,
@@ -125,12 +91,6 @@ async function compareCase({ name, prepare }: GrowthCase, small: Store, big: Sto
 
 /** The part of the calls, the fastest, whose median counts: what other programs have delayed says nothing about the store. */
 const LEAST_DISTURBED = 0.5;
-
-async function timed(call: Caller): Promise<number> {
-  const start = performance.now();
-  await call();
-  return performance.now() - start;
-}
 
 const round3 = (value: number): number => Number(value.toFixed(3));
 

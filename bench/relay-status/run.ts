@@ -1,4 +1,4 @@
-import { migrate, openDb, type Db } from '@runplane/database';
+import type { Db } from '@runplane/database';
 import {
   explainFeed,
   explainSink,
@@ -9,10 +9,9 @@ import {
   listFeedConsumers,
   listParkedEvents,
 } from '@runplane/outbox';
-import type pg from 'pg';
-import { quantile, type Caller } from '../support/measure';
+import { quantile, timesInTurns } from '../support/measure';
 import type { Expectation } from '../support/result';
-import { describeMachine, openPlainPool, startBenchStore } from '../support/store';
+import { compareSmallAndBig } from '../support/small-and-big';
 import { loadBacklog, STUCK, WELL } from './load';
 
 export interface RelayStatusBench {
@@ -48,74 +47,38 @@ const CASES: Record<string, (db: Db) => Promise<unknown>> = {
   'a look for what is parked for too long': (db) => listParkedEvents(db.sql, { tenantId: undefined, days: 1, after: null }),
 };
 
-const SETTINGS = { wal_level: 'minimal', max_wal_senders: '0', max_wal_size: '8GB', checkpoint_timeout: '30min' };
-
 /** Compares what is asked of a small outbox with the same of a big one, on one server, in turns. */
-export async function runRelayStatusBench(bench: RelayStatusBench): Promise<RelayStatusResult[]> {
-  const server = await startBenchStore(SETTINGS);
-  const stores: { readonly db: Db; readonly admin: pg.Pool }[] = [];
-  try {
-    bench.say(await describeMachine(server.admin));
-    await server.admin.query('CREATE DATABASE small');
-    const smallUrl = new URL(server.url);
-    smallUrl.pathname = '/small';
-    await migrate(smallUrl.toString());
-    for (const [url, rows] of [
-      [smallUrl.toString(), bench.smallRows],
-      [server.url, bench.rows],
-    ] as const) {
-      const store = {
-        db: await openDb({ url, poolMax: 2, applicationName: 'bench-relay-status', onError: () => undefined }),
-        admin: openPlainPool(url, 2),
-      };
-      stores.push(store);
-      await loadBacklog(store, rows, bench.say);
-    }
-    await server.admin.query('CHECKPOINT');
-    const results: RelayStatusResult[] = [];
-    for (const [name, ask] of Object.entries(CASES)) {
-      const [small = [], big = []] = await timesOf(
-        stores.map(
-          ({ db }) =>
-            () =>
-              ask(db),
-        ),
-        bench.calls,
-      );
-      const [smallP50, bigP50] = [quantile(small, 0.5), quantile(big, 0.5)];
-      results.push({
-        case: name,
-        smallP50: round(smallP50),
-        bigP50: round(bigP50),
-        bigP95: round(quantile(big, 0.95)),
-        ratio: round(bigP50 / smallP50),
-      });
-      bench.say(`${name}: ${round(smallP50)} ms, ${round(bigP50)} ms`);
-    }
-    return results;
-  } finally {
-    for (const { db, admin } of stores) {
-      await db.close();
-      await admin.end();
-    }
-    await server.stop();
-  }
-}
-
-const WARM_UP_CALLS = 8; // plans settle after five
-
-/** The calls alternate, so that whatever else the machine does meets both. */
-async function timesOf(rivals: readonly Caller[], calls: number): Promise<number[][]> {
-  for (const call of rivals) for (let i = 0; i < WARM_UP_CALLS; i += 1) await call();
-  const times = rivals.map((): number[] => []);
-  for (let i = 0; i < calls; i += 1) {
-    for (const [at, call] of rivals.entries()) {
-      const start = performance.now();
-      await call();
-      times[at]?.push(performance.now() - start);
-    }
-  }
-  return times;
+export function runRelayStatusBench({ rows, smallRows, calls, say }: RelayStatusBench): Promise<RelayStatusResult[]> {
+  return compareSmallAndBig({
+    applicationName: 'bench-relay-status',
+    small: smallRows,
+    big: rows,
+    load: (store) => loadBacklog(store, store.size, say),
+    compare: async (...stores) => {
+      const results: RelayStatusResult[] = [];
+      for (const [name, ask] of Object.entries(CASES)) {
+        const [small = [], big = []] = await timesInTurns(
+          stores.map(
+            ({ db }) =>
+              () =>
+                ask(db),
+          ),
+          calls,
+        );
+        const [smallP50, bigP50] = [quantile(small, 0.5), quantile(big, 0.5)];
+        results.push({
+          case: name,
+          smallP50: round(smallP50),
+          bigP50: round(bigP50),
+          bigP95: round(quantile(big, 0.95)),
+          ratio: round(bigP50 / smallP50),
+        });
+        say(`${name}: ${round(smallP50)} ms, ${round(bigP50)} ms`);
+      }
+      return results;
+    },
+    say,
+  });
 }
 
 const round = (value: number): number => Number(value.toFixed(2));

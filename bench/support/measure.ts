@@ -79,6 +79,23 @@ async function runTurn(contestant: Contestant, leadInMs: number, measuredMs: num
   return latencies;
 }
 
+/** Before a call is first timed by itself: plans settle after five. */
+export const WARM_UP_CALLS = 8;
+
+/** The times of single calls in milliseconds, of each rival as many. They alternate, so that whatever else the machine does meets them all. */
+export async function timesInTurns(rivals: readonly Caller[], calls: number): Promise<number[][]> {
+  for (const call of rivals) for (let i = 0; i < WARM_UP_CALLS; i += 1) await call();
+  const times = rivals.map((): number[] => []);
+  for (let i = 0; i < calls; i += 1) {
+    for (const [at, call] of rivals.entries()) {
+      const start = performance.now();
+      await call();
+      times[at]?.push(performance.now() - start);
+    }
+  }
+  return times;
+}
+
 /** The value below which this part of the values lies (nearest rank); NaN without values. */
 export function quantile(values: readonly number[], part: number): number {
   const sorted = [...values].sort((a, b) => a - b);

@@ -1,4 +1,4 @@
-import { measureInTurns, quantile, type Contestant } from './measure';
+import { measureInTurns, quantile, timesInTurns, WARM_UP_CALLS, type Contestant } from './measure';
 import { expectationLine, isMet, resultsOf, tableOf } from './result';
 
 test('a quantile is the value at its nearest rank', () => {
@@ -32,6 +32,14 @@ test('contestants take turns, every call is counted, warm-up included', async ()
     expect(p50Ms).toBeGreaterThan(4);
     expect(p99Ms).toBeGreaterThanOrEqual(p50Ms);
   }
+});
+
+test('single calls are timed in turns, after a warm-up', async () => {
+  let turns = '';
+  const call = (name: string) => () => Promise.resolve((turns += name));
+  const times = await timesInTurns([call('a'), call('b')], 3);
+  expect(times).toEqual([Array(3).fill(expect.any(Number)), Array(3).fill(expect.any(Number))]);
+  expect(turns).toBe(`${'a'.repeat(WARM_UP_CALLS)}${'b'.repeat(WARM_UP_CALLS)}ababab`);
 });
 
 test('a ratio is that of the events per second to the floor', () => {
