@@ -5,27 +5,11 @@ import { inTransaction } from '@runplane/database';
 import { useDatabase } from '@runplane/database/testing';
 import { createRuns, getRun } from '@runplane/runs';
 import { appendAsServer, createSessions } from '@runplane/sessions';
-import { runCli } from './cli';
-import { Terminal } from './cli/terminal';
+import { runCliOn } from './testing/run-cli';
 
 const database = useDatabase();
 
-class Recorder extends Terminal {
-  stdout = '';
-  stderr = '';
-  override out(text: string): void {
-    this.stdout += text;
-  }
-  override err(text: string): void {
-    this.stderr += text;
-  }
-}
-
-async function runplane(...args: string[]) {
-  const terminal = new Recorder();
-  const code = await runCli(['--database-url', database.url, ...args], terminal);
-  return { code, stdout: terminal.stdout, stderr: terminal.stderr };
-}
+const runplane = (...args: string[]) => runCliOn(database.url, ...args);
 
 describe('the command line', () => {
   test('makes a tenant and a key, lists the key without its secret, and revokes it', async () => {
@@ -197,11 +181,10 @@ describe('the command line', () => {
   });
 
   test('says where to look when the database is away, without its password', async () => {
-    const terminal = new Recorder();
-    const code = await runCli(['--database-url', 'postgresql://app:hunter2secret@127.0.0.1:1/x', 'tenants', 'list'], terminal);
+    const { code, stderr } = await runCliOn('postgresql://app:hunter2secret@127.0.0.1:1/x', 'tenants', 'list');
 
-    expect([code, terminal.stderr]).toEqual([1, expect.stringContaining('DATABASE_URL')]);
-    expect(terminal.stderr).not.toContain('hunter2secret');
+    expect([code, stderr]).toEqual([1, expect.stringContaining('DATABASE_URL')]);
+    expect(stderr).not.toContain('hunter2secret');
   });
 
   test('writes a session out, reads it into another tenant, forks and deletes it', async () => {

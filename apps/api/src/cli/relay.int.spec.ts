@@ -1,27 +1,11 @@
 import { useDatabase } from '@runplane/database/testing';
 import { readFeed, refused } from '@runplane/outbox';
 import { appendEvents, aSinkByHand } from '@runplane/outbox/testing';
-import { runCli } from '../cli';
-import { Terminal } from './terminal';
+import { runCliOn } from '../testing/run-cli';
 
 const database = useDatabase({ checkInvariants: false });
 
-class Recorder extends Terminal {
-  stdout = '';
-  stderr = '';
-  override out(text: string): void {
-    this.stdout += text;
-  }
-  override err(text: string): void {
-    this.stderr += text;
-  }
-}
-
-async function runplane(...args: string[]): Promise<{ code: number; stdout: string; stderr: string }> {
-  const terminal = new Recorder();
-  const code = await runCli(['--database-url', database.url, ...args], terminal);
-  return { code, stdout: terminal.stdout, stderr: terminal.stderr };
-}
+const runplane = (...args: string[]) => runCliOn(database.url, ...args);
 
 test('an operator sees how a sink stands and why, and retries, skips, sends again, disables and enables', async () => {
   const { pass, arrived } = await aSinkByHand(database.db, {
