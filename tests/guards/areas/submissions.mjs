@@ -167,6 +167,20 @@ export const submissionGuards = [
     test: copies('that leaves more open than one transaction may close'),
   },
   {
+    name: 'so is a fork, of a place where more is open',
+    file: `${SESSIONS}/copy/copy-session.ts`,
+    text: 'if (await hasMoreOpen(db.sql, key, COPY_OPEN_MAX)) throw',
+    replacement: "if (copy.reason === 'session-imported' && (await hasMoreOpen(db.sql, key, COPY_OPEN_MAX))) throw",
+    test: copies('of a place where more is open than one transaction may close'),
+  },
+  {
+    name: 'requests count for what is open as submissions do',
+    file: `${SESSIONS}/deletion.sql.ts`,
+    text: "${open('submissions')} UNION ALL ${open('approvals')} UNION ALL ${open('input_requests')} LIMIT",
+    replacement: "${open('submissions')} LIMIT",
+    test: copies('of a place where more is open than one transaction may close'),
+  },
+  {
     name: 'whoever would make a session with the id of a copy is told that it is in use',
     file: `${SESSIONS}/create-session.ts`,
     text: 'if (head.copying) throw idInUse(header.id);',

@@ -129,6 +129,26 @@ describe('a fork', () => {
     expect(await bring(await exported(newSessionId), 'other', 60_000)).toMatchObject({ sessionId: newSessionId, copiedThrough: 0 });
   });
 
+  test('of a place where more is open than one transaction may close is refused, and leaves nothing; of the place before it is not', async () => {
+    const asks = Array.from({ length: COPY_OPEN_MAX + 1 }, (_, i) =>
+      [
+        { type: 'submission/accepted', data: { operation_id: `o${i}`, submission_id: `s${i}`, kind: 'turn' } },
+        { type: 'approval/requested', data: { approval_id: `a${i}`, tool_name: 't' } },
+        { type: 'user-input/requested', data: { request_id: `i${i}`, prompt: '?', expires_at_ms: 4_000_000_000_000 } },
+      ].at(i % 3),
+    );
+    const events = [...asks, { type: 'submission/failed', data: { operation_id: 'o0', submission_id: 's0', error: 'no' } }];
+    const lines = events.map((event, sequence) => JSON.stringify({ sequence, time: 1, ...event }));
+    await bring(`{"type":"session","id":"f5"}\n${lines.join('\n')}`, tenantId, 60_000);
+    const fork = (throughSequence: number) => forkSession(t.db, { ...key('f5'), newSessionId: 'f6', throughSequence });
+
+    await expect(fork(COPY_OPEN_MAX)).rejects.toEqual(
+      coded('invalid_request', { issues: [{ path: 'throughSequence', message: expect.stringMatching(/more than 2000/) as string }] }),
+    );
+    expect(await rowsOfCopy('f6', tenantId)).toBe(0);
+    expect(await fork(COPY_OPEN_MAX - 1)).toMatchObject({ copiedThrough: COPY_OPEN_MAX - 1, closed: COPY_OPEN_MAX });
+  });
+
   test('of nothing is an empty session; an id in use, a place beyond the end and a session that is not there are refused', async () => {
     await create('f2');
     await append('f2', [said('a')]);
