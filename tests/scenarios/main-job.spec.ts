@@ -291,6 +291,24 @@ it('SIGTERM to a runner ends its program and reports it, instead of leaving that
   expect(await programsIn('stopped')).toEqual([]);
 });
 
+it('a second SIGTERM to a runner that is ending its program changes nothing: the end is reported all the same', async () => {
+  const { run } = await startTurn({ folder: 'stopped-twice', payload: { lines: 10_000, stubborn: true } });
+  const signalled: number[] = [];
+
+  const events = await follow(run.id, async (event) => {
+    if (!says(event, 'line 3\n') && !says(event, 'no\n')) return; // the program says no to the first, and has half a second then
+    for (const { pid } of await runners()) signalled.push(process.kill(pid, 'SIGTERM') ? pid : 0);
+  });
+
+  expect(signalled).toEqual([signalled[0], signalled[0]]);
+  expect(await client.getResult(run.id)).toMatchObject({
+    status: 'failed',
+    failure: { kind: 'runner-lost', message: 'the runner was asked to stop' },
+  });
+  expect(phases(events)).toContain('process-exited');
+  expect(await programsIn('stopped-twice')).toEqual([]);
+});
+
 it('a cancel ends a program that ignores SIGTERM, with its children, and frees the session', async () => {
   const { run } = await startTurn({ session: 'stubborn', folder: 'stubborn', payload: { lines: 10_000, everyMs: 20, stubborn: true } });
 

@@ -49,7 +49,7 @@ const WORK: Record<'task' | 'submission', Work> = {
 };
 
 test.each(['task', 'submission'] as const)(
-  'a worker of the kind %s that gets SIGTERM ends what it has begun, gives back the rest, and exits with 0',
+  'a worker of the kind %s that gets SIGTERM, and once more while it stops, ends what it has begun, gives back the rest, and exits with 0',
   async (kind) => {
     await WORK[kind].put();
     const child = spawn(process.execPath, [PROGRAM], {
@@ -64,6 +64,8 @@ test.each(['task', 'submission'] as const)(
     const held = async () => (await rows()).filter(({ isHeld }) => isHeld).length;
     await until('two are at work and three wait in the worker', async () => output.split('begun').length === 3 && (await held()) === 5);
 
+    child.kill('SIGTERM');
+    await until('it has given back what it had not begun', async () => (await held()) === 2);
     child.kill('SIGTERM');
     expect([await exited, output]).toMatchObject([[0, null], expect.stringContaining('{"completed":2,"failed":0,"released":3,"lost":0}')]);
 

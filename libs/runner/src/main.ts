@@ -20,7 +20,7 @@ async function main(): Promise<number> {
   if (line === undefined) return EXIT_CODES['no-job']; // the launcher died before it had recorded this process
   const { apiUrl, token, runId, commandId, runnerId, ...work } = ProcessJob.parse(JSON.parse(line));
   const stop = new AbortController();
-  process.once('SIGTERM', () => stop.abort(new Error('SIGTERM')));
+  process.on('SIGTERM', () => stop.abort(new Error('SIGTERM'))); // a second one changes nothing: the end is still to be reported
   process.on('SIGINT', () => undefined).on('SIGHUP', () => undefined); // meant for the terminal's other processes
 
   const end = await runRunner({
