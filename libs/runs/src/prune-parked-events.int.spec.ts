@@ -99,3 +99,31 @@ test('an event that its sink refuses for longer than its tenant waits is archive
   expect(await events()).toHaveLength(runEvents + 2);
   expect(await count('outbox_held', `sink = 'of-${tenantId}'`)).toBe(0);
 });
+
+test('an event that cannot be read stays and is named with its failure; the others are given up', async () => {
+  const { tenantId, archive, later } = stage;
+  await anEndedRun(1);
+  await anEndedRun(1);
+  const { relayUntil } = aSink(tenantId, (record) => record.sequence === 2 || isTelling(record));
+  await relayUntil(t.db, 2);
+  let reads = 0;
+  const query: SqlExecutor['query'] = (statement) => {
+    if (!statement.text.includes('"parkedAt"')) return later.sql.query(statement);
+    reads += 1;
+    return reads === 1 ? Promise.reject(new Error('too much to read')) : later.sql.query(statement);
+  };
+  const broken = Object.create(later, { sql: { value: { query } } }) as Db;
+
+  const report = await pruneParkedEventsOnce(broken, { archive });
+
+  expect(reads).toBe(2);
+  expect(report).toMatchObject({ changed: 1, failed: 1 });
+  expect(report.tenants).toMatchObject([
+    {
+      tenantId,
+      ids: [expect.any(String)],
+      failures: [{ id: expect.stringMatching(new RegExp(`^of-${tenantId}/\\d+\\.\\d+$`)), reason: 'too much to read' }],
+    },
+  ]);
+  expect(await pruneParkedEventsOnce(later, { archive })).toMatchObject({ changed: 1, failed: 0 });
+});

@@ -50,9 +50,10 @@ async function pruneOfTenant(db: Db, pass: TenantPass, events: readonly ParkedEv
   for (const parked of due.slice(0, limit)) {
     if (signal?.aborted === true) break;
     onAlive?.();
-    const event = await readParkedEvent(db.sql, parked);
-    const id = `${parked.sink}/${event?.eventId ?? `${parked.place.tx}.${parked.place.position}`}`;
+    let id = `${parked.sink}/${parked.place.tx}.${parked.place.position}`;
     try {
+      const event = await readParkedEvent(db.sql, parked);
+      if (event !== undefined) id = `${parked.sink}/${event.eventId}`;
       if (!dryRun && !(await giveUp(db, parked, { event, days, archive: policy.archive ? archive : undefined }))) continue;
       ids.push(id);
       onRemoved?.({ tenantId, kind: 'parked-events', id });
