@@ -1,6 +1,6 @@
 import { inTransaction } from '@runplane/database';
 import { useDatabase } from '@runplane/database/testing';
-import { getApproval } from '@runplane/sessions';
+import { forkSession, getApproval, resolveApproval } from '@runplane/sessions';
 import { waitForRunApproval, waitForRunInput } from './ask-people';
 import { cancelRun } from './cancel-run';
 import { finishCommand } from './finish-command';
@@ -50,6 +50,21 @@ test('only the run that has the open turn of its session asks, and sees what it 
     coded('input_request_not_found'),
   );
   await expect(runs().requestApproval({ ...of(turn), tenantId: 'other', ...call })).rejects.toEqual(coded('run_not_found'));
+});
+
+test('what people approved for a run is no run’s in a fork of its session: it is not found there, and not given for the asking', async () => {
+  const turn = await aClaimedTurn(t.db);
+  const sessionId = turn.run.sessionId ?? '';
+  await runs().requestApproval({ ...of(turn), ...call });
+  const decision = { tenantId: TENANT, sessionId, approvalId: 'a', resolution: 'approved', revision: 0, actor: { type: 'user', id: 'ann' } } as const; // prettier-ignore
+  await inTransaction(t.db, (tx) => resolveApproval(tx, decision));
+  expect(await runs().requestApproval({ ...of(turn), ...call })).toMatchObject({ replayed: true, approval: { outcome: 'approved' } });
+  await forkSession(t.db, { tenantId: TENANT, sessionId, newSessionId: `${sessionId}-fork` });
+
+  const there = await aClaimedTurn(t.db, `${sessionId}-fork`);
+  const seen = { tenantId: TENANT, runId: there.run.id, approvalId: 'a', waitMs: 0 };
+  await expect(waitForRunApproval(t.db, seen)).rejects.toEqual(coded('approval_not_found'));
+  await expect(runs().requestApproval({ ...of(there), ...call })).rejects.toEqual(coded('approval_conflict', { state: 'approved' }));
 });
 
 test('a run that is being cancelled asks nobody, and a stale runner leaves a record', async () => {

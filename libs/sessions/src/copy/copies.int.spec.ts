@@ -1,4 +1,4 @@
-import type { NewSessionEvent } from '@runplane/contracts';
+import type { JsonObject, NewSessionEvent } from '@runplane/contracts';
 import { COPY_OPEN_MAX, importedEventId, SESSION_HEADER_BYTES_MAX } from '@runplane/contracts';
 import { ensureTenant, inTransaction, type Db, type Tx } from '@runplane/database';
 import { eventually, useDatabase } from '@runplane/database/testing';
@@ -7,6 +7,7 @@ import {
   acceptSubmission,
   acquireSessionLease,
   appendAsServer,
+  assertApproved,
   createSession,
   createSessions,
   ensureSession,
@@ -17,6 +18,8 @@ import {
   loadSession,
   readSessionEvents,
   readSessionLines,
+  requestApproval,
+  resolveApproval,
   upsertSession,
 } from '../index';
 
@@ -147,6 +150,24 @@ describe('a fork', () => {
     );
     expect(await rowsOfCopy('f6', tenantId)).toBe(0);
     expect(await fork(COPY_OPEN_MAX - 1)).toMatchObject({ copiedThrough: COPY_OPEN_MAX - 1, closed: COPY_OPEN_MAX });
+  });
+
+  test('keeps what was decided in the copied part, for the very call and no other; what was decided later, it has not', async () => {
+    await create('f7');
+    const { epoch } = await acquireSessionLease(t.db, { ...key('f7'), owner: 'w' });
+    const call = { paths: ['a'] };
+    const asking = { epoch, approvalId: 'a', toolName: 'rm', arguments: call };
+    await inTransaction(t.db, (tx) => requestApproval(tx, { ...key('f7'), ...asking }));
+    const actor = { type: 'user' as const, id: 'ann' };
+    await inTransaction(t.db, (tx) => resolveApproval(tx, { ...key('f7'), approvalId: 'a', resolution: 'approved', revision: 0, actor }));
+    await forkSession(t.db, { ...key('f7'), newSessionId: 'f7-after' });
+    await forkSession(t.db, { ...key('f7'), newSessionId: 'f7-before', throughSequence: 0 });
+    const allowed = (sessionId: string, args: object) =>
+      assertApproved(t.db, { ...key(sessionId), approvalId: 'a', arguments: args as JsonObject });
+
+    expect(await allowed('f7-after', call)).toEqual({ ...(await allowed('f7', call)), sessionId: 'f7-after' });
+    await expect(allowed('f7-after', { paths: ['b'] })).rejects.toEqual(coded('approval_mismatch'));
+    await expect(allowed('f7-before', call)).rejects.toEqual(coded('not_approved', { state: 'cancelled' }));
   });
 
   test('of nothing is an empty session; an id in use, a place beyond the end and a session that is not there are refused', async () => {
