@@ -2,6 +2,7 @@
 const RELAY = 'libs/outbox/src/relay';
 const passes = (name) => ({ file: `${RELAY}/relay.int.spec.ts`, name });
 const decisions = (name) => ({ file: `${RELAY}/pass-decisions.spec.ts`, name });
+const webhook = (name) => ({ file: 'libs/outbox/src/webhook/webhook-publisher.spec.ts', name });
 const givenUp = { file: 'libs/runs/src/prune-parked-events.int.spec.ts', name: 'an event that its sink refuses for longer' };
 const operated = (name) => ({ file: `${RELAY}/operate.int.spec.ts`, name });
 
@@ -102,7 +103,35 @@ export const relayGuards = [
     file: 'libs/outbox/src/webhook/webhook-publisher.ts',
     text: 'if (hasFailed || performance.now() >= stop.beginsUntil) return;',
     replacement: 'if (hasFailed) return;',
-    test: { file: 'libs/outbox/src/webhook/webhook-publisher.spec.ts', name: 'an endpoint that is slow has not failed' },
+    test: webhook('an endpoint that is slow has not failed'),
+  },
+  {
+    name: 'an answer that is none ends the call',
+    file: 'libs/outbox/src/webhook/post-message.ts',
+    text: "request.on('close', () => {",
+    replacement: "request.on('never', () => {",
+    test: webhook('an answer that would change the protocol'),
+  },
+  {
+    name: 'a literal address is judged as one that a name leads to',
+    file: 'libs/outbox/src/webhook/post-message.ts',
+    text: 'if (net.isIP(host) !== 0 && !passes(host)) return',
+    replacement: "if (host === '') return",
+    test: webhook('reaches nothing private at'),
+  },
+  {
+    name: 'the address that a name leads to is judged',
+    file: 'libs/outbox/src/webhook/guarded-lookup.ts',
+    text: 'found.filter(({ address }) => passes(address));',
+    replacement: 'found.filter(({ address }) => passes(address) || true);',
+    test: webhook('reaches nothing private at'),
+  },
+  {
+    name: 'of IPv6 only what is given out to hosts is public',
+    file: 'libs/outbox/src/webhook/guarded-lookup.ts',
+    text: "address.kind() === 'ipv6' ? address.match(GLOBAL_IPV6[0], GLOBAL_IPV6[1]) :",
+    replacement: "address.kind() === 'ipv6' ? true :",
+    test: webhook('the address ::7f00:1 passes'),
   },
   {
     name: 'a shard that a pass did not come to keeps its count of failures',

@@ -14,15 +14,24 @@ export class AddressRefused extends Error {
 
 export type AddressRule = (address: string) => boolean;
 
+/** Of IPv6 only this is given out for hosts of the Internet; the rest is reserved, or stands for something else, as `::a.b.c.d` for an IPv4 address. */
+const GLOBAL_IPV6 = ipaddr.parseCIDR('2000::/3');
+/** Reads as a public address, and leads from each machine of a cloud (Azure) to its own host, which gives out credentials. */
+const HOST_OF_MACHINE = '168.63.129.16';
+
 /** Public unicast addresses pass, and those of the ranges. An IPv4 address within an IPv6 one counts as what it is. */
 export function addressRule(allowedRanges: readonly string[]): AddressRule {
   const ranges = allowedRanges.map((range) => ipaddr.parseCIDR(range));
   return (address) => {
     if (!ipaddr.isValid(address)) return false;
     const parsed = ipaddr.process(address);
-    if (parsed.range() === 'unicast') return true;
-    return ranges.some(([base, bits]) => base.kind() === parsed.kind() && parsed.match(base, bits));
+    return isPublic(parsed) || ranges.some(([base, bits]) => base.kind() === parsed.kind() && parsed.match(base, bits));
   };
+}
+
+function isPublic(address: ipaddr.IPv4 | ipaddr.IPv6): boolean {
+  if (address.range() !== 'unicast') return false;
+  return address.kind() === 'ipv6' ? address.match(GLOBAL_IPV6[0], GLOBAL_IPV6[1]) : address.toString() !== HOST_OF_MACHINE;
 }
 
 /** The lookup of a request: of a name's addresses those that pass; an error where none does. */

@@ -42,6 +42,10 @@ export function postMessage(
     request.on('error', (error) => {
       if (!answered) reject(error); // else the answer ends with it
     });
+    // An answer that would change the protocol (101) is neither an answer to Node nor an error, and nothing else comes after it.
+    request.on('close', () => {
+      if (!answered) reject(new Error('the endpoint ended the connection without an answer'));
+    });
     request.end(body);
   });
 }

@@ -168,6 +168,20 @@ test('what was taken is sent, also when the answer never ends', async () => {
   expect(kinds((await publishAll([record(1)], { requestTimeoutMs: 100 })).outcomes)).toEqual(['timed_out']);
 });
 
+test.each([
+  ['would change the protocol', 'HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n'],
+  ['is none of HTTP', 'SSH-2.0-x\r\n'],
+])(
+  'an answer that %s is a failure of the endpoint, and holds up neither the call nor the end',
+  async (_what, text) => {
+    endpoint.answer = (_, { socket }) => void socket?.write(text);
+    const { outcomes, tried } = await publishAll([record(1)], { requestTimeoutMs: 60_000 });
+    expect(kinds(outcomes)).toEqual(['unavailable']);
+    expect(tried).toMatchObject([{ status: null, outcome: { error: expect.any(String) as string } }]);
+  },
+  20_000, // else it waits for ever
+);
+
 test('does not follow a redirect', async () => {
   endpoint.answer = (_, response) => response.writeHead(307, { location: url }).end();
   expect(kinds((await publishAll([record(1)])).outcomes)).toEqual(['unavailable']);
@@ -181,6 +195,7 @@ test.each([
   'http://[::ffff:127.0.0.1]:PORT/',
   'http://2130706433:PORT/',
   'http://0:PORT/',
+  'http://[::127.0.0.1]:PORT/',
 ])('reaches nothing private at %s', async (template) => {
   const { outcomes } = await publishAll([record(1)], { url: template.replace('PORT', new URL(url).port), allowedRanges: [] });
   expect(outcomes).toEqual([{ kind: 'failed', reason: 'unavailable', error: expect.stringContaining('is no public address') as string }]);
@@ -198,6 +213,16 @@ test.each([
   ['::ffff:10.2.0.1', false],
   ['::ffff:10.1.0.1', true],
   ['64:ff9b::a02:1', false],
+  ['64:ff9b:1::a9fe:a9fe', false],
+  ['::7f00:1', false],
+  ['::ffff:0:7f00:1', false],
+  ['2002:7f00:1::', false],
+  ['4000::1', false],
+  ['fec0::1', false],
+  ['168.63.129.16', false],
+  ['::ffff:168.63.129.16', false],
+  ['192.0.0.192', false],
+  ['100.100.100.200', false],
   ['fe80::1', false],
   ['fd00::1', false],
   ['ff02::1', false],
