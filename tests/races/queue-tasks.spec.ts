@@ -2,6 +2,7 @@ import {
   claimQueueTasks,
   createQueue,
   listQueueAttempts,
+  listQueueLanes,
   renewQueueTask,
   settleAttemptsOnce,
   settleQueueTask,
@@ -61,6 +62,26 @@ test('a result that is told twice at once is told once', async () => {
   );
 
   expect(both).toMatchObject([{ value: { replayed: false } }, { value: { replayed: true } }]);
+});
+
+test('a completion that waits for a renewal completes what was renewed; one that waits for a limit gives back the place it got by it', async () => {
+  const [renewed, limited] = [await aClaimedTask(t.db), await aClaimedTask(t.db)];
+  const key = { tenantId, queue: limited.queue, lane: limited.lane };
+
+  const told = await inOrder(
+    renewed.taskId,
+    () => renewQueueTask(t.db, { tenantId, taskId: renewed.taskId, epoch: 1 }),
+    () => completed(renewed.taskId),
+  );
+  const counted = await inOrder(
+    limited.taskId,
+    () => queue().setLaneLimit({ ...key, maxRunning: 1 }),
+    () => completed(limited.taskId),
+  );
+
+  expect(told[1]).toMatchObject({ value: { state: 'completed', replayed: false } });
+  expect(counted).toMatchObject([{ value: { running: 1 } }, { value: { state: 'completed', replayed: false } }]);
+  expect((await listQueueLanes(t.db, { tenantId, queue: limited.queue })).lanes).toMatchObject([{ maxRunning: 1, running: 0 }]);
 });
 
 test('a renewal that waits for the row is judged by the clock after the wait; a sweep passes a held row over', async () => {

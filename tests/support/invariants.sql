@@ -425,7 +425,7 @@ UNION ALL
 SELECT 'OWN-1', 'queue task ' || t.id || ' is ' || t.state || ' and names ' || coalesce(t.attempt_id, 'no attempt') || ', active are '
   || coalesce(string_agg(a.attempt_id || ' (' || a.state || ')', ', '), 'none')
 FROM runplane.queue_tasks t
-LEFT JOIN runplane.queue_attempts a ON a.tenant_id = t.tenant_id AND a.task_id = t.id AND a.terminal_at IS NULL
+LEFT JOIN runplane.queue_attempts_all a ON a.tenant_id = t.tenant_id AND a.task_id = t.id AND a.terminal_at IS NULL
 GROUP BY t.tenant_id, t.id, t.state, t.attempt_id
 HAVING CASE
   WHEN t.state = 'running' THEN count(a.attempt_id) <> 1 OR bool_or(a.state = 'reserved') OR max(a.attempt_id) IS DISTINCT FROM t.attempt_id
@@ -435,7 +435,7 @@ UNION ALL
 SELECT 'OWN-1', 'queue task ' || t.id || ' is held by ' || t.owner || ' under epoch ' || t.epoch || ', its attempt says ' || coalesce(a.owner, 'nobody') || ' and '
   || coalesce(a.epoch::text, 'none')
 FROM runplane.queue_tasks t
-LEFT JOIN runplane.queue_attempts a ON a.tenant_id = t.tenant_id AND a.task_id = t.id AND a.retry_index = t.last_retry_index
+LEFT JOIN runplane.queue_attempts_all a ON a.tenant_id = t.tenant_id AND a.task_id = t.id AND a.retry_index = t.last_retry_index
 WHERE t.owner IS NOT NULL AND (a.owner, a.epoch) IS DISTINCT FROM (t.owner, t.epoch)
 UNION ALL
 SELECT 'OWN-1', 'lane ' || l.lane || ' of queue ' || l.queue || ' counts ' || l.running || ' tasks that run, it has ' || count(t.id)
@@ -449,12 +449,12 @@ FROM runplane.queue_tasks t WHERE t.places <> 0 AND t.state <> 'running'
 UNION ALL
 SELECT 'END-1', 'queue task ' || t.id || ' is ' || t.state || ', its attempt ' || t.attempt_id || ' ended ' || coalesce(a.state::text, 'nowhere')
 FROM runplane.queue_tasks t
-LEFT JOIN runplane.queue_attempts a ON a.tenant_id = t.tenant_id AND a.task_id = t.id AND a.attempt_id = t.attempt_id
+LEFT JOIN runplane.queue_attempts_all a ON a.tenant_id = t.tenant_id AND a.task_id = t.id AND a.attempt_id = t.attempt_id
 WHERE t.state IN ('completed', 'failed', 'blocked') AND a.state::text IS DISTINCT FROM t.state::text
 UNION ALL
 SELECT 'LOG-1', 'queue task ' || t.id || ' counts attempts up to ' || t.last_retry_index || ', it has ' || count(a.attempt_id) || ' up to ' || coalesce(max(a.retry_index), -1)
   || ' under ' || count(DISTINCT a.attempt_id) || ' ids'
-FROM runplane.queue_tasks t LEFT JOIN runplane.queue_attempts a ON a.tenant_id = t.tenant_id AND a.task_id = t.id
+FROM runplane.queue_tasks t LEFT JOIN runplane.queue_attempts_all a ON a.tenant_id = t.tenant_id AND a.task_id = t.id
 GROUP BY t.tenant_id, t.id, t.last_retry_index
 HAVING (count(a.attempt_id), coalesce(max(a.retry_index), -1), count(DISTINCT a.attempt_id)) IS DISTINCT FROM
   (t.last_retry_index + 1::bigint, t.last_retry_index, t.last_retry_index + 1::bigint)

@@ -44,12 +44,35 @@ export function toAttempt({ failureKind, failureMessage, ...row }: AttemptRow): 
   };
 }
 
-/** The attempts of a task that this transaction has locked are locked as one, and read as they are: newest first. */
+/** How an attempt is written out: as it stands, or with its end. `a` is the attempt. */
+interface AttemptEnd {
+  readonly state: Sql;
+  readonly at: Sql;
+  readonly failureKind: Sql;
+  readonly failureMessage: Sql;
+}
+const AS_IT_STANDS: AttemptEnd = { state: sql`a.state`, at: sql`a.terminal_at`, failureKind: sql`NULL`, failureMessage: sql`NULL` };
+
+/** Within a statement: writes out attempts of the tasks of `source` `s` (tenant_id, id) that stand in the tasks; these are to forget them. */
+export const writeOut = (source: Sql, { state, at, failureKind, failureMessage }: AttemptEnd = AS_IT_STANDS): Sql => sql`
+  INSERT INTO runplane.queue_attempts (tenant_id, task_id, attempt_id, retry_index, state, payload_hash, previous_attempt_id, session_id, owner, epoch, created_at,
+    activated_at, updated_at, terminal_at, failure_kind, failure_message)
+  SELECT a.tenant_id, a.task_id, a.attempt_id, a.retry_index, ${state}, a.payload_hash, a.previous_attempt_id, a.session_id, a.owner, a.epoch, a.created_at,
+    a.activated_at, coalesce(${at}, a.updated_at), ${at}, ${failureKind}, ${failureMessage}
+  FROM ${source} s CROSS JOIN LATERAL (
+    SELECT x.* FROM runplane.queue_attempts_all x WHERE x.tenant_id = s.tenant_id AND x.task_id = s.id AND NOT x.is_written OFFSET 0
+  ) a`;
+
+/**
+ * The attempts of a task that this transaction has locked, and with it all of them: newest first. One that stands in its task is written out, since whoever
+ * asks is about to say more of it; for readers nothing changes by that.
+ */
 export async function lockAttempts(tx: Tx, { tenantId, taskId }: TaskKey): Promise<AttemptRow[]> {
   takingLock(tx, 'attempt', `${tenantId}/${taskId}`);
   await tx.query(
-    sql`SELECT 1 AS "done" FROM runplane.queue_attempts WHERE tenant_id = ${tenantId}::text AND task_id = ${taskId}::text
-        ORDER BY retry_index FOR NO KEY UPDATE`,
+    sql`WITH key AS (SELECT ${tenantId}::text AS tenant_id, ${taskId}::text AS id), written AS (${writeOut(sql`key`)})
+        UPDATE runplane.queue_tasks t SET attempt_since = NULL, attempt_owner = NULL
+        WHERE t.tenant_id = ${tenantId}::text AND t.id = ${taskId}::text AND t.attempt_since IS NOT NULL`,
   );
   return listAttempts(tx, { tenantId, taskId, before: undefined, limit: undefined });
 }
@@ -62,7 +85,7 @@ export function listAttempts(
   return rows(
     on,
     AttemptRow,
-    sql`SELECT ${COLUMNS} FROM runplane.queue_attempts a
+    sql`SELECT ${COLUMNS} FROM runplane.queue_attempts_all a
         WHERE a.tenant_id = ${tenantId}::text AND a.task_id = ${taskId}::text AND a.retry_index < ${before ?? 2_147_483_647}::int
         ORDER BY a.retry_index DESC LIMIT ${limit ?? null}::int`,
   );
@@ -72,7 +95,7 @@ export function findAttempt(on: SqlExecutor, { tenantId, taskId }: TaskKey, atte
   return maybeRow(
     on,
     AttemptRow,
-    sql`SELECT ${COLUMNS} FROM runplane.queue_attempts a
+    sql`SELECT ${COLUMNS} FROM runplane.queue_attempts_all a
         WHERE a.tenant_id = ${tenantId}::text AND a.task_id = ${taskId}::text AND a.attempt_id = ${attemptId}::text
         ORDER BY a.retry_index DESC LIMIT 1`,
   );

@@ -47,43 +47,43 @@ export interface TaskClaim {
 /** Ready tasks of a queue: the words of the index's own condition, and its order. */
 const ready = (queue: string): Sql => sql`t.queue = ${queue}::text AND t.state = 'pending' AND t.due`;
 const ORDER = sql`ORDER BY t.priority DESC, t.created_at, t.id`;
-const PICKED = sql`t.tenant_id, t.id, t.lane, t.priority, t.created_at, t.epoch, t.attempts, t.last_retry_index, t.attempt_id, t.payload_hash, t.session_id`;
+const PICKED = sql`t.ctid AS row_at, t.tenant_id, t.id, t.lane, t.priority, t.created_at`;
 
-/** From `chosen` (locked tasks with `turn` and `places`) on: the attempts, the counts, the tasks, whatever else depends on `d`, the answer. */
+/**
+ * From `chosen` (locked tasks with `turn` and `places`) on: the tasks, which are their attempts too for now, the counts, whatever else depends on
+ * `taken`, the answer. The rows are found again by where they lie, which spares a way through the key for each. One that somebody has changed since this
+ * statement's snapshot is not found so: it stays as it is, for the next claim.
+ */
 const takeChosen = ({ places }: TaskClaim, more: Sql = emptySql): Sql => sql`
   at AS MATERIALIZED (SELECT runplane.app_now() AS now, ${feedTx} AS tx WHERE (SELECT count(*) FROM chosen) > 0),
   d AS MATERIALIZED (
-    SELECT c.*, (${places.map(({ attemptId }) => attemptId)}::text[])[c.turn] AS new_attempt_id, (${places.map(({ owner }) => owner)}::text[])[c.turn] AS owner,
+    SELECT c.row_at, c.turn, c.places, (${places.map(({ attemptId }) => attemptId)}::text[])[c.turn] AS attempt_id,
+      (${places.map(({ owner }) => owner)}::text[])[c.turn] AS owner,
       at.now + (${places.map(({ leaseMs }) => leaseMs)}::int[])[c.turn] * interval '1 millisecond' AS expires_at, at.now, at.tx
     FROM chosen c, at
-  ),
-  tried AS (
-    INSERT INTO runplane.queue_attempts (tenant_id, task_id, attempt_id, retry_index, state, payload_hash, previous_attempt_id, session_id, owner, epoch,
-      created_at, updated_at, activated_at)
-    SELECT d.tenant_id, d.id, d.new_attempt_id, d.last_retry_index + 1, 'running', d.payload_hash, d.attempt_id, d.session_id, d.owner, d.epoch + 1,
-      d.now, d.now, d.now
-    FROM d
-  ), counted AS (
-    UPDATE runplane.queue_lanes l SET running = l.running + x.n, updated_at = runplane.app_now()
-    FROM (
-      SELECT d.tenant_id, p.lane, count(*)::int AS n
-      FROM d CROSS JOIN LATERAL (VALUES (d.lane, ${LANE_PLACE}::int), ('', ${QUEUE_PLACE}::int)) AS p (lane, bit)
-      WHERE (d.places & p.bit) > 0 GROUP BY 1, 2
-    ) x
-    JOIN limits m ON m.tenant_id = x.tenant_id AND m.lane = x.lane
-    WHERE l.tenant_id = m.tenant_id AND l.queue = m.queue AND l.lane = m.lane
   ), taken AS (
     UPDATE runplane.queue_tasks t SET state = 'running', owner = d.owner, epoch = t.epoch + 1, attempts = t.attempts + 1,
-      expires_at = d.expires_at, places = d.places, attempt_id = d.new_attempt_id,
+      expires_at = d.expires_at, places = d.places, attempt_id = d.attempt_id, attempt_since = d.now,
       last_retry_index = t.last_retry_index + 1, ${moveVersionAt(sql`d.now`, sql`d.tx`)}
-    FROM d WHERE t.tenant_id = d.tenant_id AND t.id = d.id
+    FROM d WHERE t.ctid = d.row_at
     RETURNING d.turn AS "turn", t.id AS "taskId", t.tenant_id AS "tenantId", t.project_id AS "projectId", t.queue AS "queue", t.lane AS "lane",
       t.title AS "title", t.priority AS "priority", t.epoch AS "epoch", t.attempt_id AS "attemptId", t.last_retry_index AS "retryIndex",
       t.attempts AS "attempts", t.max_attempts AS "maxAttempts", runplane.ms_until(t.expires_at, d.now) AS "leaseRemainingMs",
       t.session_id AS "sessionId", t.payload::text AS "payload", t.task_references::text AS "references", t.metadata::text AS "metadata",
-      num_nulls(t.workspace_ref, t.provider_id, t.backend_profile, t.execution_policy) = 0 AS "isRunnable"
+      num_nulls(t.workspace_ref, t.provider_id, t.backend_profile, t.execution_policy) = 0 AS "isRunnable", t.places
+  ), counted AS (
+    UPDATE runplane.queue_lanes l SET running = l.running + x.n, updated_at = runplane.app_now()
+    FROM (
+      SELECT k."tenantId" AS tenant_id, p.lane, count(*)::int AS n
+      FROM taken k CROSS JOIN LATERAL (VALUES (k."lane", ${LANE_PLACE}::int), ('', ${QUEUE_PLACE}::int)) AS p (lane, bit)
+      WHERE (k.places & p.bit) > 0 GROUP BY 1, 2
+    ) x
+    JOIN limits m ON m.tenant_id = x.tenant_id AND m.lane = x.lane
+    WHERE l.tenant_id = m.tenant_id AND l.queue = m.queue AND l.lane = m.lane
   )${more}
-  SELECT * FROM taken ORDER BY "turn"`;
+  SELECT "turn", "taskId", "tenantId", "projectId", "queue", "lane", "title", "priority", "epoch", "attemptId", "retryIndex", "attempts", "maxAttempts",
+    "leaseRemainingMs", "sessionId", "payload", "references", "metadata", "isRunnable"
+  FROM taken ORDER BY "turn"`;
 
 /** Claims the first tasks of one lane. */
 export function claimOfLane(
@@ -147,7 +147,7 @@ const tenantsInTurn = (queue: string, tenantsMax: number): Sql => {
 /** Hands the turn on: to the last tenant that got something, or, where all were full, to the last that was looked at. */
 const handOn = (queue: string): Sql => sql`
   , served AS MATERIALIZED (
-    SELECT t.tenant_id FROM tenants t ORDER BY t.tenant_id IN (SELECT tenant_id FROM d) DESC, t.turn DESC LIMIT 1
+    SELECT t.tenant_id FROM tenants t ORDER BY t.tenant_id IN (SELECT "tenantId" FROM taken) DESC, t.turn DESC LIMIT 1
   ), handed AS (
     INSERT INTO runplane.queue_turns AS q (queue, tenant_id) SELECT ${queue}::text, tenant_id FROM served
     ON CONFLICT (queue) DO UPDATE SET tenant_id = excluded.tenant_id, updated_at = runplane.app_now()

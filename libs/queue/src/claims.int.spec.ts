@@ -40,7 +40,7 @@ const rowOf = async (taskId: string) =>
 const attemptsOf = async (taskId: string) =>
   (
     await t.db.sql.query(
-      sql`SELECT state::text AS "state", failure_kind AS "kind" FROM runplane.queue_attempts WHERE task_id = ${taskId}::text ORDER BY retry_index`,
+      sql`SELECT state::text AS "state", failure_kind AS "kind" FROM runplane.queue_attempts_all WHERE task_id = ${taskId}::text ORDER BY retry_index`,
     )
   ).map(({ state, kind }) => (kind === null ? state : `${String(state)} ${String(kind)}`));
 

@@ -61,7 +61,7 @@ test('claims of one task each give each claimer its own, first come, first task,
   expect(new Set(claimed.map(({ taskId }) => taskId)).size).toBe(24);
   expect(together('queue-claim') - before).toBeGreaterThan(8);
   const { rows } = await store.db.pool.query<{ id: string; owner: string }>(
-    `SELECT t.id, t.owner FROM runplane.queue_tasks t JOIN runplane.queue_attempts a ON a.task_id = t.id AND a.owner = t.owner AND a.epoch = t.epoch
+    `SELECT t.id, t.owner FROM runplane.queue_tasks t JOIN runplane.queue_attempts_all a ON a.task_id = t.id AND a.owner = t.owner AND a.epoch = t.epoch
      WHERE t.queue = 'claimed' AND t.owner IS NOT NULL AND t.expires_at > runplane.app_now() + interval '5 seconds'`,
   );
   expect(new Map(rows.map(({ id, owner }) => [id, owner]))).toEqual(

@@ -40,7 +40,7 @@ const age = (taskId: string, days: number): Promise<unknown> =>
 
 async function rowsOf(taskId: string): Promise<(number | null)[]> {
   const count = (table: string, column: string) => t.db.pool.query(`SELECT FROM runplane.${table} WHERE ${column} = $1`, [taskId]);
-  const found = [count('queue_tasks', 'id'), count('queue_attempts', 'task_id'), count('queue_task_read_cursors', 'task_id')];
+  const found = [count('queue_tasks', 'id'), count('queue_attempts_all', 'task_id'), count('queue_task_read_cursors', 'task_id')];
   return (await Promise.all(found)).map(({ rowCount }) => rowCount);
 }
 

@@ -61,7 +61,7 @@ export function listTaskTexts(
     RowText,
     sql`SELECT place AS "place", "row" FROM (
           SELECT place, "row", sum(octet_length("row")) OVER (ORDER BY place) - octet_length("row") AS bytes_before FROM (
-            SELECT a.retry_index AS place, to_json(a)::text AS "row" FROM runplane.queue_attempts a
+            SELECT a.retry_index AS place, to_json(a)::text AS "row" FROM runplane.queue_attempts_all a
             WHERE a.tenant_id = ${tenantId}::text AND a.task_id = ${taskId}::text AND a.retry_index > ${after.attempt}::int ORDER BY a.retry_index LIMIT 1000
           ) texts
         ) page
@@ -86,7 +86,7 @@ export function deleteTasks(
           WHERE ${STAMP} = g.stamp AND ${mayGo(days)} ORDER BY t.id COLLATE "C" FOR UPDATE OF t SKIP LOCKED
         ), tries AS MATERIALIZED (
           SELECT l.tenant_id, l.id, count(a.task_id)::int AS n FROM l
-          LEFT JOIN runplane.queue_attempts a ON a.tenant_id = l.tenant_id AND a.task_id = l.id GROUP BY 1, 2
+          LEFT JOIN runplane.queue_attempts_all a ON a.tenant_id = l.tenant_id AND a.task_id = l.id GROUP BY 1, 2
         ), gone AS (
           DELETE FROM runplane.queue_attempts a USING l WHERE a.tenant_id = l.tenant_id AND a.task_id = l.id
         )

@@ -26,7 +26,7 @@ import {
 import type { z } from 'zod';
 import { ALWAYS_TOGETHER } from './always-together';
 import { taskNotFound } from './require';
-import { findEndedAttempts, settleClaims, writeLeases, type GivenSettlement, type VerdictRow } from './settle.sql';
+import { completeClaims, findEndedAttempts, settleClaims, writeLeases, type GivenSettlement, type VerdictRow } from './settle.sql';
 import { announceQueue } from './streams';
 
 /**
@@ -77,10 +77,40 @@ export async function settleQueueTasks(at: At, { tenantId, ...input }: { tenantI
 
 async function settleAlone(at: At, given: readonly TenantSettlement[]): Promise<ClaimVerdict[]> {
   if (isTx(at)) takingTasks(at, given);
-  const settled = await settleUntilFree(at, given);
+  const settled = isTx(at)
+    ? await settleUntilFree(at, given) // completing without a look at lanes would lock tasks before them
+    : await completeThenSettle(at, given, { waits: true, settle: (left) => settleUntilFree(at, left) });
   announceFreed(at, settled);
   return withReplays(at, given, inOrder(given, settled));
 }
+
+/** Completes what needs no more than that (`completeClaims`), and settles the rest: in most calls there is none. */
+async function completeThenSettle(
+  db: Db,
+  given: readonly TenantSettlement[],
+  { waits, settle }: { waits: boolean; settle: (left: readonly TenantSettlement[]) => Promise<VerdictRow[]> },
+): Promise<VerdictRow[]> {
+  const completions = given.filter(({ outcome }) => outcome === 'completed');
+  const completed = new Set(completions.length === 0 ? [] : (await completeClaims(db.sql, completions, { waits })).map(taskOf));
+  const left = given.filter((settlement) => !completed.has(taskOf(settlement)));
+  const done = completions.filter((settlement) => completed.has(taskOf(settlement))).map(completedRow);
+  return left.length === 0 ? done : [...done, ...(await settle(left))];
+}
+
+const taskOf = ({ tenantId, taskId }: { tenantId: string; taskId: string }): string => `${tenantId}/${taskId}`;
+
+const completedRow = ({ tenantId, taskId, epoch }: TenantSettlement): VerdictRow => ({
+  tenantId,
+  taskId,
+  exists: true,
+  isHeld: true,
+  isBusy: false,
+  state: 'completed',
+  currentEpoch: epoch,
+  leaseRemainingMs: null,
+  queue: null,
+  isDue: false,
+});
 
 /** A task that waits again may be claimed. */
 function announceFreed(at: At, settled: readonly VerdictRow[]): void {
@@ -137,7 +167,7 @@ async function settleTogether(
   given: readonly TenantSettlement[],
   settle: (given: readonly TenantSettlement[]) => Promise<VerdictRow[]>,
 ): Promise<Verdict<ClaimVerdict>[]> {
-  const settled = inOrder(given, await settle(given));
+  const settled = inOrder(given, await completeThenSettle(db, given, { waits: false, settle }));
   announceFreed(db, settled);
   return given.map((settlement, place): Verdict<ClaimVerdict> => {
     const row = required(settled.slice(place));
@@ -220,9 +250,9 @@ function takingTasks(tx: Parameters<typeof takingLock>[0], claims: readonly { te
 }
 
 function inOrder(claims: readonly { tenantId: string; taskId: string }[], found: readonly VerdictRow[]): VerdictRow[] {
-  const byTask = new Map(found.map((row) => [`${row.tenantId}/${row.taskId}`, row]));
+  const byTask = new Map(found.map((row) => [taskOf(row), row]));
   return claims.map(({ tenantId, taskId }) => {
-    const row = byTask.get(`${tenantId}/${taskId}`);
+    const row = byTask.get(taskOf({ tenantId, taskId }));
     if (row === undefined) throw new Error(`a statement over claims told nothing of ${taskId}`);
     return row;
   });

@@ -96,7 +96,7 @@ const COLUMNS = sql`${summaryColumns(sql`c.now`)}, t.tenant_id AS "tenantId", t.
 
 /** The newest attempt of each task `t`. */
 export const latestAttempt = sql`LEFT JOIN LATERAL (
-    SELECT x.* FROM runplane.queue_attempts x WHERE x.tenant_id = t.tenant_id AND x.task_id = t.id AND x.attempt_id = t.attempt_id
+    SELECT x.* FROM runplane.queue_attempts_all x WHERE x.tenant_id = t.tenant_id AND x.task_id = t.id AND x.attempt_id = t.attempt_id
     ORDER BY x.retry_index DESC LIMIT 1
   ) a ON true`;
 

@@ -53,8 +53,18 @@ export const queueStatements: Record<string, Hot> = {
     statement: /renewed AS/,
     index: 'queue_tasks_pkey',
   },
-  'end claims of tasks': {
+  'complete claims of tasks': {
     call: (db) => settleQueueTasks(db, { tenantId, settlements: someTasks.map((claim) => ({ ...claim, outcome: 'completed' as const })) }),
+    statement: /attempt_owner = t.owner/,
+    index: 'queue_tasks_pkey',
+    pagesMax: 400,
+  },
+  'end claims of tasks': {
+    call: (db) =>
+      settleQueueTasks(db, {
+        tenantId,
+        settlements: someTasks.map((claim) => ({ ...claim, outcome: 'failed' as const, failureKind: 'infra-failed' })),
+      }),
     statement: /ended AS/,
     index: 'queue_tasks_pkey',
     pagesMax: 400,

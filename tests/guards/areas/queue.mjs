@@ -1,6 +1,7 @@
 // Queue tasks: limits, epochs and leases, keys, ends, changes.
 const QUEUE = 'libs/queue/src';
 const claims = (name) => ({ file: `${QUEUE}/claims.int.spec.ts`, name });
+const attempts = (name) => ({ file: `${QUEUE}/attempts-in-tasks.int.spec.ts`, name });
 const limits = (name) => ({ file: `${QUEUE}/lane-limits.int.spec.ts`, name });
 const taskRuns = (name) => ({ file: `${QUEUE}/task-runs.int.spec.ts`, name });
 const shared = (name) => ({ file: `${QUEUE}/coalesced-tasks.int.spec.ts`, name });
@@ -49,6 +50,48 @@ export const queueGuards = [
     text: '{ wait, isCurrent: sql`t.expires_at > t.now` }',
     replacement: '{ wait, isCurrent: sql`true` }',
     test: claims('with its lease: nobody prolongs or ends it any more'),
+  },
+  {
+    name: 'a claim is completed by its epoch alone',
+    file: `${QUEUE}/settle.sql.ts`,
+    text: 'AND t.epoch = g.epoch AS is_held',
+    replacement: 'AS is_held',
+    test: claims('in batches: a verdict for each, in the order of the call'),
+  },
+  {
+    name: 'a claim whose lease has ended is not completed by its holder',
+    file: `${QUEUE}/settle.sql.ts`,
+    text: 'l.is_held AND l.expires_at > at.now',
+    replacement: 'l.is_held',
+    test: claims('with its lease: nobody prolongs or ends it any more'),
+  },
+  {
+    name: 'a completion leaves what a lane counts to the statement that gives places back',
+    file: `${QUEUE}/settle.sql.ts`,
+    text: 'WHERE t.places = 0 AND t.attempt_since IS NOT NULL',
+    replacement: 'WHERE t.attempt_since IS NOT NULL',
+    test: limits('every way in which a task stops running gives its place back'),
+  },
+  {
+    name: 'a completion leaves an attempt that has a row to the statement that ends it there',
+    file: `${QUEUE}/settle.sql.ts`,
+    text: 'WHERE t.places = 0 AND t.attempt_since IS NOT NULL',
+    replacement: 'WHERE t.places = 0',
+    test: attempts('whoever says more of it writes it out, and its end is told there'),
+  },
+  {
+    name: 'an attempt in its task is written out before more is said of it',
+    file: `${QUEUE}/attempt.sql.ts`,
+    text: 'written AS (${writeOut(sql`key`)})',
+    replacement: 'written AS (SELECT 1)',
+    test: attempts('whoever says more of it writes it out, and its end is told there'),
+  },
+  {
+    name: 'an attempt that fails is written with its end',
+    file: `${QUEUE}/settle.sql.ts`,
+    text: "WHERE in_task AND outcome <> 'completed'",
+    replacement: 'WHERE false',
+    test: attempts('each names the one before it, whatever became of that one'),
   },
   {
     name: 'of a shared statement a task that somebody holds is told alone',

@@ -6,12 +6,19 @@ export const OF_QUEUE_TASKS: readonly Plant[] = [
   {
     invariant: 'OWN-1',
     says: /is running and names qa_\S+, active are none/,
-    plant: () => on.query(`UPDATE runplane.queue_attempts SET state = 'failed', terminal_at = now() WHERE task_id = $1`, [world.heldTask]),
+    also: ['LOG-1'],
+    plant: () => on.query(`UPDATE runplane.queue_tasks SET attempt_since = NULL WHERE id = $1`, [world.heldTask]),
   },
   {
     invariant: 'OWN-1',
     says: /is held by w2 under epoch 1, its attempt says w and 1/,
-    plant: () => on.query(`UPDATE runplane.queue_tasks SET owner = 'w2' WHERE id = $1`, [world.heldTask]),
+    plant: () =>
+      on.query(
+        `WITH t AS (UPDATE runplane.queue_tasks SET owner = 'w2', attempt_since = NULL WHERE id = $1 RETURNING *)
+         INSERT INTO runplane.queue_attempts (tenant_id, task_id, attempt_id, retry_index, state, payload_hash, owner, epoch)
+         SELECT tenant_id, id, attempt_id, last_retry_index, 'running', payload_hash, 'w', epoch FROM t`,
+        [world.heldTask],
+      ),
   },
   {
     invariant: 'OWN-1',
@@ -33,12 +40,12 @@ export const OF_QUEUE_TASKS: readonly Plant[] = [
     invariant: 'LOG-1',
     says: /counts attempts up to 0, it has 0 up to -1 under 0 ids/,
     also: ['END-1'],
-    plant: () => on.query(`DELETE FROM runplane.queue_attempts WHERE task_id = $1`, [world.doneTask]),
+    plant: () => on.query(`UPDATE runplane.queue_tasks SET attempt_since = NULL, attempt_owner = NULL WHERE id = $1`, [world.doneTask]),
   },
   {
     invariant: 'TEN-1',
     says: /is at no queue task of its tenant/,
-    plant: () => on.query(`DELETE FROM runplane.queue_tasks WHERE id = $1`, [world.doneTask]),
+    plant: () => on.query(`DELETE FROM runplane.queue_tasks WHERE id = $1`, [world.failedTask]),
   },
   {
     invariant: 'VIEW-1',
