@@ -84,7 +84,7 @@ const MACHINES = [
     transitions: 'QUEUE_ATTEMPT_TRANSITIONS',
     births: 'QUEUE_ATTEMPT_BIRTHS',
     about:
-      'Column `queue_attempts.state`. `reserved` keeps other retries away until it is activated or its time is over; `reserved`, `pending` and `running` are active, and a task has at most one such attempt.',
+      'Column `state` of `queue_attempts_all`: the table `queue_attempts`, and the attempts that stand in their tasks. `reserved` keeps other retries away until it is activated or its time is over; `reserved`, `pending` and `running` are active, and a task has at most one such attempt.',
   },
 ];
 

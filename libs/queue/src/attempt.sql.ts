@@ -60,7 +60,7 @@ export const writeOut = (source: Sql, { state, at, failureKind, failureMessage }
   SELECT a.tenant_id, a.task_id, a.attempt_id, a.retry_index, ${state}, a.payload_hash, a.previous_attempt_id, a.session_id, a.owner, a.epoch, a.created_at,
     a.activated_at, coalesce(${at}, a.updated_at), ${at}, ${failureKind}, ${failureMessage}
   FROM ${source} s CROSS JOIN LATERAL (
-    SELECT x.* FROM runplane.queue_attempts_all x WHERE x.tenant_id = s.tenant_id AND x.task_id = s.id AND NOT x.is_written OFFSET 0
+    SELECT x.* FROM runplane.queue_attempts_in_tasks x WHERE x.tenant_id = s.tenant_id AND x.task_id = s.id OFFSET 0
   ) a`;
 
 /**

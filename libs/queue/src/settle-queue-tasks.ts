@@ -61,8 +61,9 @@ export async function renewQueueTask(
  *           after delayMs; without a failure the try does not count, with one it does: back-off 1 s doubling to 5 min, and the last try fails the task.
  * Returns   a verdict for each, in the order of the call: `ok`; `replayed`, it was ended so under this epoch before; `claim_lost`; `not_found`.
  *           Verdicts are apart: what is lost of one does not take back another.
- * Locks     lanes that count the tasks → tasks by id → attempts. One statement; calls of one task each that arrive together share it
- *           (docs/adr/0019), and pass over lanes that cannot be had.   Writes: queue_tasks, queue_attempts, queue_lanes.
+ * Locks     lanes that count the tasks → tasks by id → attempts. One statement for tasks that are completed and that no lane counts, one for the rest
+ *           (docs/adr/0032); calls of one task each that arrive together share them (docs/adr/0019), and pass over lanes that cannot be had.
+ *           Writes: queue_tasks, queue_attempts, queue_lanes.
  * Errors    InvalidRequest.
  * Repeat    safe.
  * Keeps     OWN-1, OWN-2.   Source: new; the original had no claim.

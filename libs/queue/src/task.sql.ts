@@ -7,7 +7,7 @@ import {
   type QueueTask,
   type QueueTaskState,
 } from '@runplane/contracts';
-import { column, maybeRow, rows, sql, takingLock, textLines, type Sql, type SqlExecutor, type Tx } from '@runplane/database';
+import { column, emptySql, maybeRow, rows, sql, takingLock, textLines, type Sql, type SqlExecutor, type Tx } from '@runplane/database';
 import { feedTx } from '@runplane/outbox';
 import { z } from 'zod';
 
@@ -238,6 +238,7 @@ export async function insertTasks(
 ): Promise<{ tenants: ReadonlySet<string>; made: ReadonlyMap<string, { due: boolean }> }> {
   const all = <T>(of: (task: NewTask) => T): T[] => tasks.map(of);
   const json = (value: unknown): string | null => (value === null ? null : JSON.stringify(value));
+  const isKeyed = tasks.some(({ idempotencyKey }) => idempotencyKey !== null); // else no row need be inserted on trial, which is logged twice
   const found = await rows(
     on,
     InsertedRow,
@@ -264,7 +265,7 @@ export async function insertTasks(
         coalesce(g.run_at::timestamptz <= tenant.now, true), g.max_attempts, ${feedTx}
       FROM given g JOIN tenant ON tenant.id = g.tenant_id
       ORDER BY g.tenant_id COLLATE "C", g.project_id COLLATE "C", g.idempotency_key COLLATE "C", g.place
-      ON CONFLICT (tenant_id, project_id, idempotency_key) WHERE idempotency_key IS NOT NULL DO NOTHING
+      ${isKeyed ? sql`ON CONFLICT (tenant_id, project_id, idempotency_key) WHERE idempotency_key IS NOT NULL DO NOTHING` : emptySql}
       RETURNING tenant_id, id, due
     ), lanes AS (
       INSERT INTO runplane.queue_lanes (tenant_id, queue, lane)
