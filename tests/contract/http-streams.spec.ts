@@ -202,6 +202,18 @@ describe('a stream', () => {
     expect(slow.frames.filter(({ event }) => event === 'assistant_message')).toHaveLength(40);
   });
 
+  test('whose turn to be sent has not come, behind another on its connection, ends with the connection', async () => {
+    const client = open({}, `?after=${known}`);
+    const { hostname, port } = new URL(address);
+    const next = `GET ${path()}/events/stream?after=${known} HTTP/1.1\r\nhost: ${hostname}:${port}\r\nauthorization: Bearer ${api.adminKey}\r\n\r\n`;
+    client.socket.write(next.repeat(3));
+    await until(async () => (await waiters()) === 4, 'all of them wait');
+
+    client.cut();
+
+    await until(async () => (await waiters()) === 0, 'none of them waits');
+  });
+
   test('that fails tells its client, and harms no other', async () => {
     const failing = await buildApp({ db: { ...api.db, sql: { query: (statement) => breakable(statement) } }, logger: false });
     let broken = false;

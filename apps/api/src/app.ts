@@ -3,7 +3,7 @@ import { HTTP_BODY_BYTES_MAX, ShuttingDown } from '@runplane/contracts';
 import type { Db } from '@runplane/database';
 import { feedProbe, type Relay } from '@runplane/outbox';
 import { registerRunProbes, type ArchiveSink } from '@runplane/runs';
-import Fastify, { LogController, type FastifyInstance, type FastifyReply, type RawServerDefault } from 'fastify';
+import Fastify, { LogController, type FastifyInstance, type RawServerDefault } from 'fastify';
 import { serializerCompiler, validatorCompiler, type ZodTypeProvider } from 'fastify-type-provider-zod';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { FastifyBaseLogger } from 'fastify';
@@ -11,6 +11,7 @@ import { authenticate } from './access/authenticate';
 import { Credentials } from './access/credentials';
 import { loggerOptions, type LogOptions } from './http/logging';
 import { measure } from './http/metrics';
+import { OpenAnswers } from './http/open-answers';
 import { describeApi } from './http/openapi';
 import { answerProblem, answerRefusals } from './http/refusals';
 import { Waiters } from './http/waiters';
@@ -122,14 +123,9 @@ const LAST_ANSWERS_MS = 3_000;
  * every connection is closed, also those that a client keeps open without a request.
  */
 function closeInOrder(app: FastifyInstance, waiters: Waiters): void {
-  const answering = new Set<FastifyReply['raw']>();
-  app.addHook('onRequest', async (_request, reply) => {
-    const { raw } = reply;
-    const done = (): void => {
-      answering.delete(raw);
-    };
-    answering.add(raw);
-    raw.once('close', done).once('finish', done);
+  const answers = new OpenAnswers();
+  app.addHook('onRequest', async (request, reply) => {
+    answers.add(reply.raw, request.raw.socket);
     if (!waiters.shuttingDown) return;
     reply.header('connection', 'close');
     throw new ShuttingDown();
@@ -137,7 +133,7 @@ function closeInOrder(app: FastifyInstance, waiters: Waiters): void {
   app.addHook('preClose', async () => {
     waiters.shutdown();
     const late = performance.now() + LAST_ANSWERS_MS;
-    while (answering.size > 0 && performance.now() < late) await new Promise((resolve) => setTimeout(resolve, 10));
+    while (answers.count > 0 && performance.now() < late) await new Promise((resolve) => setTimeout(resolve, 10));
     app.server.closeAllConnections();
   });
 }

@@ -37,11 +37,15 @@ export class Waiters {
       controller.abort();
     };
     this.#waiting.add(controller);
-    reply.raw.once('close', gone);
+    // The connection's own end: an answer that waits behind others of its connection does not hear of it, and one that has heard does not say so twice.
+    const { socket } = reply.request.raw;
+    socket.setMaxListeners(0); // as many as the requests that a client sends without waiting for answers; waitersMax bounds them
+    socket.once('close', gone);
+    if (socket.destroyed) gone();
     return {
       signal: controller.signal,
       leave: () => {
-        reply.raw.off('close', gone);
+        socket.off('close', gone);
         this.#waiting.delete(controller);
       },
     };
