@@ -103,8 +103,11 @@ describe('registered consumers over HTTP', () => {
 });
 
 describe('the feed as server-sent events', () => {
+  let address: Promise<string> | undefined;
+  const listening = () => (address ??= api.app.listen({ host: '127.0.0.1', port: 0 }));
+
   test('sends each event under its cursor, passes over what the filter leaves out, and goes on behind the last id', async () => {
-    const url = await api.app.listen({ host: '127.0.0.1', port: 0 });
+    const url = await listening();
     const authorization = `Bearer ${api.adminKey}`;
     await waitForHorizon(api.db);
     const from = (await api.call('GET', '/v1/feed?after=now')).body.cursor as string;
@@ -127,5 +130,21 @@ describe('the feed as server-sent events', () => {
       { runId, cursor: ended.id },
     ]);
     expect([refused.status, refused.body.code]).toEqual([410, 'cursor_expired']);
+  });
+
+  test('from now on tells its place at once: a client that is cut before the first event misses nothing', async () => {
+    const url = await listening();
+    const authorization = `Bearer ${api.adminKey}`;
+    await waitForHorizon(api.db);
+    const first = new RawClient(url, '/v1/feed/stream?stream=run&type=backend_status', { authorization });
+    const place = await until('it says where now is', () => /^id: (\S+)\n\n/m.exec(first.body)?.[1]);
+    first.cut();
+    const { runId } = await makeWorld(api);
+
+    const second = new RawClient(url, '/v1/feed/stream?stream=run&type=backend_status', { authorization, 'last-event-id': place });
+    const created = await until('the event has come', () => second.frames[0]);
+    second.cut();
+
+    expect(created.data).toMatchObject({ runId, sequence: 1 });
   });
 });

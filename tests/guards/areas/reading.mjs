@@ -113,4 +113,32 @@ export const readingGuards = [
       name: 'counts are summed while runs come and go, by several at a time, and rows that somebody holds are left alone',
     },
   },
+  {
+    name: 'a waiter ends with its connection',
+    file: 'apps/api/src/http/waiters.ts',
+    text: "socket.once('close', gone);",
+    replacement: "reply.raw.once('close', gone);",
+    test: { file: 'apps/api/src/http/waiters.spec.ts', name: 'a waiter ends with its connection' },
+  },
+  {
+    name: 'whoever has gone does not wait',
+    file: 'apps/api/src/http/waiters.ts',
+    text: 'if (socket.destroyed) gone();',
+    replacement: 'void socket.destroyed;',
+    test: { file: 'apps/api/src/http/waiters.spec.ts', name: 'whoever has gone before it waits does not wait' },
+  },
+  {
+    name: 'answers are forgotten with their connection',
+    file: 'apps/api/src/http/open-answers.ts',
+    text: 'this.#count -= open.size;',
+    replacement: '',
+    test: { file: 'apps/api/src/http/open-answers.spec.ts', name: 'none is open of a connection that has closed' },
+  },
+  {
+    name: 'a stream from now tells where that is',
+    file: 'apps/api/src/http/follow-feed.ts',
+    text: 'if (tellsStart) yield',
+    replacement: 'if (tellsStart && signal.aborted) yield',
+    test: { file: 'tests/contract/http-feed.spec.ts', name: 'from now on tells its place at once' },
+  },
 ];

@@ -9,6 +9,8 @@ export interface FollowFeed extends Omit<ReadFeed, 'after'> {
   readonly db: Db;
   readonly waiters: Waiters;
   readonly after: string;
+  /** The client does not know the place yet, and would begin at another one if it was cut before its first frame. */
+  readonly tellsStart: boolean;
 }
 
 /** Sends the feed for as long as the client stays. See followStream. */
@@ -16,7 +18,8 @@ export function followFeed(reply: FastifyReply, { waiters, ...feed }: FollowFeed
   return followStream(reply, waiters, (signal) => partsOf(feed, signal));
 }
 
-async function* partsOf({ db, ...feed }: Omit<FollowFeed, 'waiters'>, signal: AbortSignal): AsyncGenerator<StreamPart> {
+async function* partsOf({ db, tellsStart, ...feed }: Omit<FollowFeed, 'waiters'>, signal: AbortSignal): AsyncGenerator<StreamPart> {
+  if (tellsStart) yield { frames: [placeFrame(feed.after)] };
   for await (const { events, cursor } of streamFeed(db, { ...feed, signal })) {
     const frames = events.map(feedEventFrame);
     yield { frames: events.at(-1)?.cursor === cursor ? frames : [...frames, placeFrame(cursor)] };

@@ -14,7 +14,7 @@ export const streamFeedRoute: Route = (app, { db, waiters }) => {
       operationId: 'streamFeed',
       summary: 'Follow the feed as server-sent events',
       description:
-        'Starts after `Last-Event-ID`, else after `after`, else now. A frame’s id is its cursor; a frame with an id alone moves the cursor over events that the filter leaves out. The feed has no end.',
+        'Starts after `Last-Event-ID`, else after `after`, else now. A frame’s id is its cursor; a frame with an id alone moves the cursor over events that the filter leaves out, and tells at once where `now` is. The feed has no end.',
       tags: ['feed'],
       produces: ['text/event-stream'],
       headers: LastCursorHeaders,
@@ -27,7 +27,8 @@ export const streamFeedRoute: Route = (app, { db, waiters }) => {
       const from = lastSeen === undefined || lastSeen === '' ? after : lastSeen;
       // Before the stream begins, while a refusal can still be an answer; and `now` is this moment, whenever the first frame goes out.
       const { cursor } = await readFeed(db.sql, { ...which, after: from, limit: 1 });
-      await followFeed(reply, { db, waiters, ...which, after: from === 'now' ? cursor : from });
+      const tellsStart = from === 'now';
+      await followFeed(reply, { db, waiters, ...which, after: tellsStart ? cursor : from, tellsStart });
     },
   });
 };
