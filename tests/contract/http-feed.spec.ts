@@ -48,6 +48,27 @@ describe('the feed', () => {
     expect(await readAll('start', 200, await api.makeKey(['feed:read'], OTHER_TENANT))).toEqual([]);
   });
 
+  test('takes types with commas, repeated, and both at once', async () => {
+    const { runId, epoch } = await makeWorld(api);
+    await api.call('POST', `/v1/runs/${runId}/events`, {
+      body: { epoch, events: [{ type: 'assistant_message', payload: { text: 'x' } }] },
+    });
+    await api.call('POST', `/v1/runs/${runId}/finish`, { body: { epoch, outcome: { terminalStatus: 'completed' } } });
+    await waitForHorizon(api.db);
+    const typesOf = async (query: string) => {
+      const { status, body } = await api.call('GET', `/v1/feed?runId=${runId}&stream=run&${query}`);
+      return [status, (body.events as { type: string }[] | undefined)?.map(({ type }) => type)];
+    };
+
+    const all = [200, ['user_message', 'assistant_message', 'terminal_status']];
+    expect(await typesOf('type=user_message,assistant_message,terminal_status')).toEqual(all);
+    expect(await typesOf('type=user_message&type=assistant_message&type=terminal_status')).toEqual(all);
+    expect(await typesOf('type=user_message,assistant_message&type=terminal_status')).toEqual(all);
+    for (const refused of ['type=', 'type=user_message,', 'type=user_message&type=', 'stream=run']) {
+      expect([refused, await typesOf(refused)]).toEqual([refused, [400, undefined]]);
+    }
+  });
+
   test('keeps its cursors apart beyond 2^53', async () => {
     await api.db.pool.query('ALTER TABLE runplane.outbox_events ALTER COLUMN position RESTART WITH 9007199254740993');
     const from = (await api.call('GET', '/v1/feed?after=now')).body.cursor;

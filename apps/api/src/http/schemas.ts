@@ -41,7 +41,13 @@ export function queryInt(min: number, max: number) {
   );
 }
 
-const typeList = z.preprocess((value) => (typeof value === 'string' ? value.split(',') : value), FeedFilter.shape.types);
+const typeList = z.preprocess((value) => wordsOf(value), FeedFilter.shape.types);
+
+/** `a,b`, the parameter repeated, or both. */
+function wordsOf(value: unknown): unknown {
+  const values = Array.isArray(value) ? (value as unknown[]) : [value];
+  return value === undefined ? undefined : values.flatMap((each) => (typeof each === 'string' ? each.split(',') : [each]));
+}
 
 /** The filter of the feed, as a query has it. */
 export const feedFilter = {
@@ -61,9 +67,8 @@ export const FeedConsumerParams = z.strictObject({ name: identifier });
 
 export const queryBool = z.preprocess((value) => (value === 'true' ? true : value === 'false' ? false : value), z.boolean()).default(false);
 
-/** `a,b`, or the parameter repeated. */
 export function queryList<const Words extends readonly [string, ...string[]]>(words: Words) {
-  return z.preprocess((value) => (typeof value === 'string' ? value.split(',') : value), z.array(z.enum(words)).max(words.length));
+  return z.preprocess((value) => wordsOf(value), z.array(z.enum(words)).max(words.length));
 }
 
 export const wait = queryInt(0, WAIT_SECONDS_MAX).default(0).meta({ description: 'Seconds to wait for news before an answer without any' });
