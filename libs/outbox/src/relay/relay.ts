@@ -118,6 +118,7 @@ class ServedSink {
 
   async stop(): Promise<void> {
     this.#stopped.abort();
+    for (const pause of this.#waiting) pause.abort();
     const giveUp = setTimeout(() => {
       this.#aborted.abort();
     }, this.#options.stopMs);
@@ -217,9 +218,10 @@ class ServedSink {
   }
 
   async #pause(news: ReturnType<Db['hub']['subscribe']>, timeoutMs: number): Promise<void> {
+    if (this.#stopped.signal.aborted) return;
     const pause = new AbortController();
     this.#waiting.add(pause);
-    const signal = AbortSignal.any([this.#stopped.signal, pause.signal]);
+    const { signal } = pause;
     if ((await news.next({ timeoutMs, signal })) === 'closed') await sleep(timeoutMs, undefined, { signal }).catch(() => undefined);
     this.#waiting.delete(pause);
   }

@@ -1,3 +1,4 @@
+import { getEventListeners } from 'node:events';
 import http from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { Webhook } from 'standardwebhooks';
@@ -140,6 +141,21 @@ test('an endpoint that does not answer times out, and a stop ends what is under 
   await publisher.close();
   expect(kinds(await call)).toEqual(['stopped']);
   expect(kinds(await publisher.publish([record(1)], { timeoutMs: 30_000 }))).toEqual(['stopped']);
+});
+
+test('a call leaves nothing at the signal of whoever may stop it, which lives as long as a relay', async () => {
+  const { signal } = new AbortController();
+  const traces = () =>
+    getEventListeners(signal, 'abort').length +
+    Object.getOwnPropertySymbols(signal)
+      .map((name) => Reflect.get(signal, name) as { size?: number } | null | undefined)
+      .reduce((sum, own) => sum + (own?.size ?? 0), 0);
+  const before = traces();
+
+  const { outcomes } = await publishAll([record(1), record(2)], {}, 30_000, signal);
+
+  expect(kinds(outcomes)).toEqual(['sent', 'sent']);
+  expect(traces()).toBe(before);
 });
 
 test('an endpoint that is slow has not failed: what it had no time for is not tried, and comes with the next call', async () => {

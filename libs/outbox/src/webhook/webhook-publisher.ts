@@ -80,12 +80,13 @@ export function openWebhookPublisher(given: WebhookOptions, { onDeliveries }: We
   return {
     async publish(records, { timeoutMs, signal }: PublishOptions) {
       const { requestTimeoutMs } = options;
-      const call = publishAll(
-        records,
-        callEnd({ timeoutMs, requestTimeoutMs }, [closing.signal, ...(signal === undefined ? [] : [signal])]),
-      );
+      const stop = callEnd({ timeoutMs, requestTimeoutMs }, [closing.signal, ...(signal === undefined ? [] : [signal])]);
+      const call = publishAll(records, stop);
       underWay.add(call);
-      return await call.finally(() => underWay.delete(call));
+      return await call.finally(() => {
+        underWay.delete(call);
+        stop.leave();
+      });
     },
     async close() {
       closing.abort();
@@ -101,17 +102,29 @@ interface CallEnd {
   readonly reason: FailureReason | undefined;
   /** No request begins later: what is left is for the answers. On the clock of performance.now. */
   readonly beginsUntil: number;
+  /** When the call has ended: takes what it has left at its signals away. */
+  leave(): void;
 }
 
 function callEnd({ timeoutMs, requestTimeoutMs }: { timeoutMs: number; requestTimeoutMs: number }, stops: readonly AbortSignal[]): CallEnd {
   const late = AbortSignal.timeout(Math.max(1, Math.ceil(timeoutMs)));
-  const stop = AbortSignal.any([...stops]);
+  // By hand, since the sources last as long as a relay: they would keep a trace of every signal that AbortSignal.any makes of them.
+  const stopping = new AbortController();
+  const onStop = (): void => {
+    stopping.abort();
+  };
+  for (const source of stops) source.addEventListener('abort', onStop);
+  if (stops.some(({ aborted }) => aborted)) onStop();
+  const stop = stopping.signal;
   return {
     signal: AbortSignal.any([late, stop]),
     beginsUntil: performance.now() + timeoutMs - Math.min(requestTimeoutMs, timeoutMs / 2),
     get reason() {
       if (stop.aborted) return 'stopped';
       return late.aborted ? 'timed_out' : undefined;
+    },
+    leave() {
+      for (const source of stops) source.removeEventListener('abort', onStop);
     },
   };
 }
