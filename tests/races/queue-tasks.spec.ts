@@ -84,6 +84,24 @@ test('a completion that waits for a renewal completes what was renewed; one that
   expect((await listQueueLanes(t.db, { tenantId, queue: limited.queue })).lanes).toMatchObject([{ maxRunning: 1, running: 0 }]);
 });
 
+test('a claim that waits for its lane leaves a task that was changed meanwhile to the next one, uncounted', async () => {
+  const queueName = 'changing';
+  const lane = { tenantId, queue: queueName, lane: 'default' };
+  const [changed, other] = [await aTask(t.db, { queue: queueName, priority: 1 }), await aTask(t.db, { queue: queueName })];
+  await queue().setLaneLimit({ ...lane, maxRunning: 5 });
+  const claim = () => claimQueueTasks(t.db, { ...lane, owner: aWorker(), limit: 2 });
+
+  const hold = await lockRow(t.url, 'queue_lanes', `queue = '${queueName}'`);
+  const waiting = claim();
+  await waitUntilBlocked(t.db, 1);
+  await t.db.pool.query(`UPDATE runplane.queue_tasks SET title = 'changed' WHERE id = $1`, [changed.id]);
+  await hold.release();
+
+  expect(await waiting).toMatchObject([{ taskId: other.id }]);
+  expect((await listQueueLanes(t.db, { tenantId, queue: queueName })).lanes).toMatchObject([{ running: 1 }]);
+  expect(await claim()).toMatchObject([{ taskId: changed.id, title: 'changed' }]);
+});
+
 test('a renewal that waits for the row is judged by the clock after the wait; a sweep passes a held row over', async () => {
   const { taskId, epoch } = await aClaimedTask(t.db);
   const hold = await lockRow(t.url, 'queue_tasks', `id = '${taskId}'`);

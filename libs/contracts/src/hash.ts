@@ -33,7 +33,25 @@ const DEPTH_MAX = JSON_DEPTH_MAX + 8;
  * drops undefined and symbols and calls toJSON; the spec compares the two on JSON.)
  */
 export function canonicalJson(value: JsonValue): string {
-  return canonical(value, 0);
+  return isInOrder(value, 0) ? JSON.stringify(value) : canonical(value, 0);
+}
+
+/** JSON of which all keys are in order already: JSON.stringify then writes the canonical text, at a fraction of the time. */
+function isInOrder(value: unknown, depth: number): boolean {
+  if (depth > DEPTH_MAX) return false;
+  if (value === null || typeof value === 'string' || typeof value === 'boolean') return true;
+  if (typeof value === 'number') return Number.isFinite(value);
+  if (Array.isArray(value)) {
+    for (let place = 0; place < value.length; place += 1) if (!isInOrder(value[place], depth + 1)) return false;
+    return true;
+  }
+  if (!isPlainObject(value)) return false;
+  let before: string | undefined;
+  for (const key of Object.keys(value)) {
+    if ((before !== undefined && key < before) || !isInOrder(value[key], depth + 1)) return false;
+    before = key;
+  }
+  return true;
 }
 
 function canonical(value: unknown, depth: number): string {

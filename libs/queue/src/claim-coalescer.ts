@@ -17,7 +17,7 @@ export const SHARED_CLAIM_MAX = 4;
 /** Tasks of one statement. A LIMIT is part of its text: few different ones. */
 const TASKS_TOGETHER_MAX = 16;
 
-/** Carries out claims of one scope, queue and lane; the tasks, in order, go to the places. */
+/** Carries out claims of one scope, queue and lane; the tasks, in order, go to the places. A place between may go without one. */
 export type Claiming = (db: Db, scope: ScopedClaim, places: readonly ClaimPlace[]) => Promise<ClaimedQueueTask[]>;
 
 export const placesOf = ({ claim: { owner, leaseMs, limit } }: ScopedClaim): ClaimPlace[] =>
@@ -58,8 +58,12 @@ async function claimTogether(
     const [first] = group;
     if (first === undefined) return;
     try {
-      const tasks = await claimFor(db, first, group.flatMap(placesOf));
-      for (const scoped of group) verdicts.set(scoped, { kind: 'answer', answer: tasks.splice(0, scoped.claim.limit) });
+      const places = group.map(placesOf);
+      const tasks = await claimFor(db, first, places.flat());
+      const placeOf = new Map(places.flatMap((own, place) => own.map(({ attemptId }) => [attemptId, place])));
+      group.forEach((scoped, place) => {
+        verdicts.set(scoped, { kind: 'answer', answer: tasks.filter(({ attemptId }) => placeOf.get(attemptId) === place) });
+      });
     } catch (refusal) {
       // Of this statement only: what the others have claimed is theirs.
       for (const scoped of group) verdicts.set(scoped, { kind: 'refused', refusal });

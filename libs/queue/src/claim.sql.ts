@@ -11,19 +11,17 @@ import { moveVersionAt } from './task.sql';
 // which are looked at again as they are. The index of claims holds the whole order: queue, tenant, lane, priority, creation, id.
 
 const ClaimedRow = z.object({
+  turn: column.int,
   taskId: column.text,
   tenantId: column.text,
   projectId: column.text,
-  queue: column.text,
   lane: column.text,
   title: column.text,
   priority: column.int,
   epoch: column.int,
-  attemptId: column.text,
   retryIndex: column.int,
   attempts: column.int,
   maxAttempts: column.int,
-  leaseRemainingMs: column.int,
   sessionId: column.text.nullable(),
   payload: column.jsonObject,
   references: column.json.pipe(z.array(z.custom<JsonObject>())),
@@ -66,10 +64,9 @@ const takeChosen = ({ places }: TaskClaim, more: Sql = emptySql): Sql => sql`
       expires_at = d.expires_at, places = d.places, attempt_id = d.attempt_id, attempt_since = d.now,
       last_retry_index = t.last_retry_index + 1, ${moveVersionAt(sql`d.now`, sql`d.tx`)}
     FROM d WHERE t.ctid = d.row_at
-    RETURNING d.turn AS "turn", t.id AS "taskId", t.tenant_id AS "tenantId", t.project_id AS "projectId", t.queue AS "queue", t.lane AS "lane",
-      t.title AS "title", t.priority AS "priority", t.epoch AS "epoch", t.attempt_id AS "attemptId", t.last_retry_index AS "retryIndex",
-      t.attempts AS "attempts", t.max_attempts AS "maxAttempts", runplane.ms_until(t.expires_at, d.now) AS "leaseRemainingMs",
-      t.session_id AS "sessionId", t.payload::text AS "payload", t.task_references::text AS "references", t.metadata::text AS "metadata",
+    RETURNING d.turn AS "turn", t.id AS "taskId", t.tenant_id AS "tenantId", t.project_id AS "projectId", t.lane AS "lane",
+      t.title AS "title", t.priority AS "priority", t.epoch AS "epoch", t.last_retry_index AS "retryIndex",
+      t.attempts AS "attempts", t.max_attempts AS "maxAttempts", t.session_id AS "sessionId", t.payload::text AS "payload", t.task_references::text AS "references", t.metadata::text AS "metadata",
       num_nulls(t.workspace_ref, t.provider_id, t.backend_profile, t.execution_policy) = 0 AS "isRunnable", t.places
   ), counted AS (
     UPDATE runplane.queue_lanes l SET running = l.running + x.n, updated_at = runplane.app_now()
@@ -81,17 +78,24 @@ const takeChosen = ({ places }: TaskClaim, more: Sql = emptySql): Sql => sql`
     JOIN limits m ON m.tenant_id = x.tenant_id AND m.lane = x.lane
     WHERE l.tenant_id = m.tenant_id AND l.queue = m.queue AND l.lane = m.lane
   )${more}
-  SELECT "turn", "taskId", "tenantId", "projectId", "queue", "lane", "title", "priority", "epoch", "attemptId", "retryIndex", "attempts", "maxAttempts",
-    "leaseRemainingMs", "sessionId", "payload", "references", "metadata", "isRunnable"
+  SELECT "turn", "taskId", "tenantId", "projectId", "lane", "title", "priority", "epoch", "retryIndex", "attempts", "maxAttempts", "sessionId", "payload", "references", "metadata", "isRunnable"
   FROM taken ORDER BY "turn"`;
 
+/** With what the claim itself has said of its tasks: the place that each has got. */
+const toClaimed = (found: readonly z.infer<typeof ClaimedRow>[], { queue, places }: TaskClaim): ClaimedQueueTask[] =>
+  found.map(({ turn, ...task }) => {
+    const place = places[turn - 1];
+    if (place === undefined) throw new Error(`a claim for ${places.length} has taken a task for place ${turn}`);
+    return { ...task, queue, attemptId: place.attemptId, leaseRemainingMs: place.leaseMs };
+  });
+
 /** Claims the first tasks of one lane. */
-export function claimOfLane(
+export async function claimOfLane(
   on: SqlExecutor,
   { tenantId, lane, ...claim }: TaskClaim & { tenantId: string; lane: string },
 ): Promise<ClaimedQueueTask[]> {
   const limit = bound(claim.places.length);
-  return rows(
+  const found = await rows(
     on,
     ClaimedRow,
     sql`
@@ -112,6 +116,7 @@ export function claimOfLane(
     WHERE x.turn <= (SELECT n FROM room)
   ), ${takeChosen(claim)}`,
   );
+  return toClaimed(found, claim);
 }
 
 /** One tenant; or all, in turns. Of its `limits` a claim over all tenants looks at so many tenants. */
@@ -157,7 +162,7 @@ const handOn = (queue: string): Sql => sql`
  * Claims the first tasks of all lanes of a queue by priority: of one tenant, or of all tenants in turn, one of each and then the next of each.
  * It looks at the heads of the lanes that have room, decides how many to take of each lane, and locks so many of them.
  */
-export function claimOfQueue(
+export async function claimOfQueue(
   on: SqlExecutor,
   { scope, lane, ...claim }: TaskClaim & { scope: ClaimScope; lane: string | undefined },
 ): Promise<ClaimedQueueTask[]> {
@@ -166,7 +171,7 @@ export function claimOfQueue(
   const named = lane === undefined ? sql`l.lane <> ''` : sql`l.lane = ${lane}::text`;
   const limited = lane === undefined ? sql`true` : sql`l.lane IN ('', ${lane}::text)`;
   const ofLane = sql`${ready(claim.queue)} AND t.tenant_id = o.tenant_id AND t.lane = o.lane`;
-  return rows(
+  const found = await rows(
     on,
     ClaimedRow,
     sql`
@@ -205,4 +210,5 @@ export function claimOfQueue(
     ) t) y WHERE y.turn <= ${limit}
   ), ${takeChosen(claim, all ? handOn(claim.queue) : emptySql)}`,
   );
+  return toClaimed(found, claim);
 }

@@ -43,7 +43,7 @@ test('tasks that are made together are there, for their tenants; one of no tenan
   const mistaken = times(2, (place) =>
     createQueueTask(store.db, { tenantId: ['a\nb', tenantId][place] ?? '', task: task('made') }).catch(String),
   );
-  expect(await mistaken).toEqual([expect.stringContaining('has a line break'), expect.objectContaining({ replayed: false })]);
+  expect(await mistaken).toEqual([expect.stringContaining('TenantNotFound'), expect.objectContaining({ replayed: false })]);
 });
 
 test('all that is large of a task counts for what a process holds and sends at once', async () => {

@@ -37,9 +37,10 @@ import {
   type Verdict,
 } from '@runplane/database';
 import { ALWAYS_TOGETHER } from './always-together';
+import { findTasksByKey, insertTasks, type NewTask, type TaskWork } from './new-task.sql';
 import { requireTask } from './require';
 import { announceQueue } from './streams';
-import { findTasksByKey, insertTasks, toTask, type NewTask, type TaskWork } from './task.sql';
+import { toTask } from './task.sql';
 
 /**
  * Makes a queue task, `pending`.
@@ -191,19 +192,20 @@ const smallOf = <T extends JsonValue>(value: T | null | undefined): T | null => 
 
 /** What defines the work of a task: by it a repeat is told from a conflict, and a retry finds out that the stored task is still the one it was. */
 export function workHash(work: TaskWork): ReturnType<typeof contentHash> {
+  // In the order of their names, which spares the sorting.
   return contentHash({
-    tenantId: work.tenantId,
-    projectId: work.projectId,
-    queue: work.queue,
-    lane: work.lane,
     backendProfile: work.backendProfile,
-    providerId: work.providerId,
-    workspaceRef: work.workspaceRef,
-    sessionRef: work.sessionRef,
     executionPolicy: work.executionPolicy,
-    resourceBundleRef: work.resourceBundleRef,
+    lane: work.lane,
     payload: work.payload,
+    projectId: work.projectId,
+    providerId: work.providerId,
+    queue: work.queue,
     references: work.references,
+    resourceBundleRef: work.resourceBundleRef,
+    sessionRef: work.sessionRef,
+    tenantId: work.tenantId,
+    workspaceRef: work.workspaceRef,
   });
 }
 
@@ -229,8 +231,9 @@ async function insertAll(at: At, tenantId: string, tasks: readonly NewTask[]): P
   return answers;
 }
 
-function announceReady(at: At, tasks: readonly NewTask[], made: ReadonlyMap<string, { due: boolean }>): void {
-  const ready = tasks.filter(({ id }) => made.get(id)?.due);
+/** A task whose time has not come by the clock of this process, but has by the database's, is found by the next poll. */
+function announceReady(at: At, tasks: readonly NewTask[], made: ReadonlySet<string>): void {
+  const ready = tasks.filter(({ id, runAt }) => made.has(id) && (runAt === null || Date.parse(runAt) <= Date.now()));
   for (const { tenantId, queue } of new Map(ready.map((task) => [`${task.tenantId}/${task.queue}`, task])).values())
     announceQueue(at, tenantId, queue);
 }

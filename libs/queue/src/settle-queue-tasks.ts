@@ -92,13 +92,12 @@ async function completeThenSettle(
   { waits, settle }: { waits: boolean; settle: (left: readonly TenantSettlement[]) => Promise<VerdictRow[]> },
 ): Promise<VerdictRow[]> {
   const completions = given.filter(({ outcome }) => outcome === 'completed');
-  const completed = new Set(completions.length === 0 ? [] : (await completeClaims(db.sql, completions, { waits })).map(taskOf));
-  const left = given.filter((settlement) => !completed.has(taskOf(settlement)));
-  const done = completions.filter((settlement) => completed.has(taskOf(settlement))).map(completedRow);
-  return left.length === 0 ? done : [...done, ...(await settle(left))];
+  if (completions.length === 0) return settle(given);
+  const completed = await completeClaims(db.sql, completions, { waits });
+  const done = completions.filter((_, place) => completed.has(place));
+  const left = done.length === given.length ? [] : given.filter((settlement) => !done.includes(settlement));
+  return [...done.map(completedRow), ...(left.length === 0 ? [] : await settle(left))];
 }
-
-const taskOf = ({ tenantId, taskId }: { tenantId: string; taskId: string }): string => `${tenantId}/${taskId}`;
 
 const completedRow = ({ tenantId, taskId, epoch }: TenantSettlement): VerdictRow => ({
   tenantId,
@@ -171,8 +170,8 @@ async function settleTogether(
   const settled = inOrder(given, await completeThenSettle(db, given, { waits: false, settle }));
   announceFreed(db, settled);
   return given.map((settlement, place): Verdict<ClaimVerdict> => {
-    const row = required(settled.slice(place));
-    if (row.isBusy) return { kind: 'busy' };
+    const row = settled[place];
+    if (row === undefined || row.isBusy) return { kind: 'busy' };
     return { kind: 'answer', answer: row.isHeld ? verdictOf(row, 'ok') : withReplays(db, [settlement], [row]).then(required) };
   });
 }
@@ -249,6 +248,8 @@ function takingTasks(tx: Parameters<typeof takingLock>[0], claims: readonly { te
   for (const tenantId of new Set(claims.map((claim) => claim.tenantId))) takingLock(tx, 'lane', `${tenantId}/`); // stands for the lanes that count them
   takingLock(tx, 'queueTask', ...inLockOrder(claims.map(({ tenantId, taskId }) => `${tenantId}/${taskId}`)));
 }
+
+const taskOf = ({ tenantId, taskId }: { tenantId: string; taskId: string }): string => `${tenantId}/${taskId}`;
 
 function inOrder(claims: readonly { tenantId: string; taskId: string }[], found: readonly VerdictRow[]): VerdictRow[] {
   const byTask = new Map(found.map((row) => [taskOf(row), row]));

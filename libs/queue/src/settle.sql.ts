@@ -65,26 +65,27 @@ export interface GivenSettlement extends Claim {
   readonly delayMs: number | null;
 }
 
-const CompletedRow = z.object({ tenantId: column.text, taskId: column.text });
+const CompletedRow = z.object({ place: column.int });
 
 /**
- * Completes claims where that is all there is to do: no lane counts the task, and its attempt stands in it, where it stays. Returns the tasks that it has
- * completed; `settleClaims` does whatever else there is. This one knows no verdicts and finds rows again by where they lie: half of what the
+ * Completes claims where that is all there is to do: no lane counts the task, and its attempt stands in it, where it stays. Returns the places in `claims` that it
+ * has completed; `settleClaims` does whatever else there is. This one knows no verdicts and finds rows again by where they lie: half of what the
  * general statement costs (bench/results.md, queues of others). A row that was changed while it waited is not found so, and is left.
  */
-export function completeClaims(
+export async function completeClaims(
   on: SqlExecutor,
   claims: readonly (Claim & { readonly tenantId: string })[],
   { waits }: { waits: boolean },
-): Promise<{ tenantId: string; taskId: string }[]> {
-  return rows(
+): Promise<ReadonlySet<number>> {
+  const completed = await rows(
     on,
     CompletedRow,
     sql`
     WITH given AS MATERIALIZED (
-      SELECT g.* FROM unnest(${textLines(claims.map(({ tenantId }) => tenantId))}, ${textLines(claims.map(({ taskId }) => taskId))}, ${claims.map(({ epoch }) => epoch)}::int[]) AS g (tenant_id, id, epoch)
+      SELECT g.* FROM unnest(${textLines(claims.map(({ tenantId }) => tenantId))}, ${textLines(claims.map(({ taskId }) => taskId))}, ${claims.map(({ epoch }) => epoch)}::int[])
+        WITH ORDINALITY AS g (tenant_id, id, epoch, place)
     ), locked AS MATERIALIZED (
-      SELECT t.ctid AS row_at, t.state = 'running' AND t.owner IS NOT NULL AND t.epoch = g.epoch AS is_held, t.expires_at
+      SELECT g.place, t.ctid AS row_at, t.state = 'running' AND t.owner IS NOT NULL AND t.epoch = g.epoch AS is_held, t.expires_at
       FROM given g JOIN runplane.queue_tasks t ON t.tenant_id = g.tenant_id AND t.id = g.id
       WHERE t.places = 0 AND t.attempt_since IS NOT NULL
       ORDER BY t.tenant_id COLLATE "C", t.id COLLATE "C" FOR NO KEY UPDATE OF t ${waits ? emptySql : sql`SKIP LOCKED`}
@@ -92,8 +93,9 @@ export function completeClaims(
     UPDATE runplane.queue_tasks t SET state = 'completed', owner = NULL, expires_at = NULL, attempt_owner = t.owner, due = false, ended_at = at.now,
       ${moveVersionAt(sql`at.now`, sql`at.tx`)}
     FROM locked l, at WHERE t.ctid = l.row_at AND l.is_held AND l.expires_at > at.now
-    RETURNING t.tenant_id AS "tenantId", t.id AS "taskId"`,
+    RETURNING l.place::int - 1 AS "place"`,
   );
+  return new Set(completed.map(({ place }) => place));
 }
 
 /** What a statement waits for when somebody else has it locked; the rest it passes over. */

@@ -7,7 +7,7 @@ import {
   type QueueTask,
   type QueueTaskState,
 } from '@runplane/contracts';
-import { column, emptySql, maybeRow, rows, sql, takingLock, textLines, type Sql, type SqlExecutor, type Tx } from '@runplane/database';
+import { column, maybeRow, rows, sql, takingLock, type Sql, type SqlExecutor, type Tx } from '@runplane/database';
 import { feedTx } from '@runplane/outbox';
 import { z } from 'zod';
 
@@ -189,120 +189,4 @@ export async function writeRetryIndex(tx: Tx, { tenantId, taskId }: TaskKey, ret
 export function endedSet(state: QueueTaskState, { lastError }: { lastError: string | null }): Sql {
   return sql`state = ${state}::text::runplane.queue_task_state, owner = NULL, expires_at = NULL, places = 0, ended_at = runplane.app_now(),
     last_error = coalesce(${lastError}::text, t.last_error)`;
-}
-
-/** What a task is to do: this is what its hash is of. */
-export interface TaskWork {
-  readonly tenantId: string;
-  readonly projectId: string;
-  readonly queue: string;
-  readonly lane: string;
-  readonly backendProfile: string | null;
-  readonly providerId: string | null;
-  readonly workspaceRef: JsonObject | null;
-  readonly sessionRef: JsonObject | null;
-  readonly executionPolicy: JsonObject | null;
-  readonly resourceBundleRef: JsonObject | null;
-  readonly payload: JsonObject;
-  readonly references: JsonObject[];
-}
-
-export interface NewTask extends Omit<TaskWork, 'payload' | 'references'> {
-  readonly id: string;
-  readonly title: string;
-  readonly priority: number;
-  readonly sessionId: string | null;
-  /** JSON text, normalized. */
-  readonly payload: string;
-  readonly payloadHash: string;
-  readonly hashVersion: number;
-  /** JSON texts. */
-  readonly references: string;
-  readonly metadata: string;
-  readonly idempotencyKey: string | null;
-  readonly runAt: string | null;
-  readonly maxAttempts: number;
-}
-
-const InsertedRow = z.object({ tenantId: column.text, id: column.text.nullable(), due: column.bool.nullable() });
-
-/**
- * Inserts tasks, and the lanes that are new with them. A task whose key is taken, also by a twin that commits while this waits, is left out of `made`:
- * read it by its key then; and so is one whose tenant is not among `tenants`, which are those that are there.
- *
- * Keys and lanes are inserted in their order, so that two calls cannot wait for each other in a circle.
- */
-export async function insertTasks(
-  on: SqlExecutor,
-  tasks: readonly NewTask[],
-): Promise<{ tenants: ReadonlySet<string>; made: ReadonlyMap<string, { due: boolean }> }> {
-  const all = <T>(of: (task: NewTask) => T): T[] => tasks.map(of);
-  const json = (value: unknown): string | null => (value === null ? null : JSON.stringify(value));
-  const isKeyed = tasks.some(({ idempotencyKey }) => idempotencyKey !== null); // else no row need be inserted on trial, which is logged twice
-  const found = await rows(
-    on,
-    InsertedRow,
-    sql`
-    WITH tenant AS MATERIALIZED (SELECT id, runplane.app_now() AS now FROM runplane.tenants WHERE id = ANY (${[...new Set(all(({ tenantId }) => tenantId))]}::text[])),
-    given AS MATERIALIZED (
-      SELECT * FROM unnest(
-        ${textLines(all(({ tenantId }) => tenantId))}, ${textLines(all(({ id }) => id))}, ${textLines(all(({ projectId }) => projectId))}, ${textLines(all(({ queue }) => queue))},
-        ${textLines(all(({ lane }) => lane))}, ${all(({ title }) => title)}::text[], ${all(({ priority }) => priority)}::int[],
-        ${textLines(all((task) => task.backendProfile))}, ${textLines(all((task) => task.providerId))}, ${textLines(all((task) => json(task.workspaceRef)))},
-        ${textLines(all((task) => json(task.sessionRef)))}, ${textLines(all((task) => task.sessionId))}, ${textLines(all((task) => json(task.executionPolicy)))},
-        ${textLines(all((task) => json(task.resourceBundleRef)))}, ${textLines(all((task) => task.payload))}, ${textLines(all((task) => task.payloadHash))},
-        ${all((task) => task.hashVersion)}::int[], ${textLines(all((task) => task.references))}, ${textLines(all((task) => task.metadata))},
-        ${textLines(all((task) => task.idempotencyKey))}, ${textLines(all((task) => task.runAt))}, ${all((task) => task.maxAttempts)}::int[]
-      ) WITH ORDINALITY AS g (tenant_id, id, project_id, queue, lane, title, priority, backend_profile, provider_id, workspace_ref, session_ref, session_id,
-        execution_policy, resource_bundle_ref, payload, payload_hash, hash_version, task_references, metadata, idempotency_key, run_at, max_attempts, place)
-    ), made AS (
-      INSERT INTO runplane.queue_tasks (tenant_id, id, project_id, queue, lane, title, priority, backend_profile, provider_id, workspace_ref, session_ref,
-        session_id, execution_policy, resource_bundle_ref, payload, payload_hash, hash_version, task_references, metadata, idempotency_key, run_at,
-        ready_at, due, max_attempts, changed_tx)
-      SELECT tenant.id, g.id, g.project_id, g.queue, g.lane, g.title, g.priority, g.backend_profile, g.provider_id, g.workspace_ref::jsonb, g.session_ref::jsonb,
-        g.session_id, g.execution_policy::jsonb, g.resource_bundle_ref::jsonb, g.payload::json, g.payload_hash, g.hash_version::smallint,
-        g.task_references::jsonb, g.metadata::jsonb, g.idempotency_key, g.run_at::timestamptz, coalesce(g.run_at::timestamptz, tenant.now),
-        coalesce(g.run_at::timestamptz <= tenant.now, true), g.max_attempts, ${feedTx}
-      FROM given g JOIN tenant ON tenant.id = g.tenant_id
-      ORDER BY g.tenant_id COLLATE "C", g.project_id COLLATE "C", g.idempotency_key COLLATE "C", g.place
-      ${isKeyed ? sql`ON CONFLICT (tenant_id, project_id, idempotency_key) WHERE idempotency_key IS NOT NULL DO NOTHING` : emptySql}
-      RETURNING tenant_id, id, due
-    ), lanes AS (
-      INSERT INTO runplane.queue_lanes (tenant_id, queue, lane)
-      SELECT DISTINCT g.tenant_id, g.queue, g.lane FROM given g JOIN made ON made.id = g.id
-      WHERE NOT EXISTS (SELECT FROM runplane.queue_lanes l WHERE l.tenant_id = g.tenant_id AND l.queue = g.queue AND l.lane = g.lane)
-      ORDER BY 1, 2, 3
-      ON CONFLICT DO NOTHING
-    )
-    SELECT tenant.id AS "tenantId", made.id AS "id", made.due AS "due" FROM tenant LEFT JOIN made ON made.tenant_id = tenant.id`,
-  );
-  const made = found.flatMap(({ id, due }): [string, { due: boolean }][] => (id === null ? [] : [[id, { due: due === true }]]));
-  return { tenants: new Set(found.map(({ tenantId }) => tenantId)), made: new Map(made) };
-}
-
-const KeyedRow = z.object({
-  projectId: column.text,
-  idempotencyKey: column.text,
-  id: column.text,
-  payloadHash: column.text,
-  state: column.state(QUEUE_TASK_STATES),
-  version: column.int8,
-});
-export type KeyedTask = z.infer<typeof KeyedRow>;
-
-/** Tasks by project and key. */
-export function findTasksByKey(
-  on: SqlExecutor,
-  tenantId: string,
-  keys: readonly { readonly projectId: string; readonly idempotencyKey: string }[],
-): Promise<KeyedTask[]> {
-  return rows(
-    on,
-    KeyedRow,
-    sql`SELECT t.project_id AS "projectId", t.idempotency_key AS "idempotencyKey", t.id AS "id", t.payload_hash AS "payloadHash", t.state::text AS "state",
-          t.version::text AS "version"
-        FROM unnest(${keys.map(({ projectId }) => projectId)}::text[], ${keys.map(({ idempotencyKey }) => idempotencyKey)}::text[]) AS g (project_id, key)
-        JOIN runplane.queue_tasks t ON t.tenant_id = ${tenantId}::text AND t.project_id = g.project_id AND t.idempotency_key = g.key
-        WHERE t.idempotency_key IS NOT NULL`,
-  );
 }

@@ -165,9 +165,9 @@ export const queueGuards = [
   },
   {
     name: 'a task that is refused leaves no lane behind',
-    file: `${QUEUE}/task.sql.ts`,
-    text: 'g.lane FROM given g JOIN made ON made.id = g.id',
-    replacement: 'g.lane FROM given g',
+    file: `${QUEUE}/new-task.sql.ts`,
+    text: 'sql`made ON made.id = g.id`',
+    replacement: 'sql`tenant ON tenant.id = g.tenant_id`',
     test: claims('a key gives the same task again'),
   },
   {
