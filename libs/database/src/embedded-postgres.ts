@@ -413,6 +413,6 @@ function sizeOf(file: string): number {
 }
 
 /** Where the data of a server may lie that is `temporary`. */
-export function temporaryDataDir(): string {
-  return path.join(os.tmpdir(), `runplane-postgres-${process.pid}-${randomBytes(4).toString('hex')}`);
+export function temporaryDataDir(folder = os.tmpdir()): string {
+  return path.join(folder, `runplane-postgres-${process.pid}-${randomBytes(4).toString('hex')}`);
 }
