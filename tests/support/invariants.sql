@@ -35,6 +35,11 @@ told_sessions AS (
 -- Below the floor the outbox may have nothing, and what it has is a stream's end.
 floor AS (SELECT tx, position FROM runplane.outbox_floor),
 run_outbox AS (SELECT tenant_id, stream_id AS run_id, min(sequence) AS first FROM runplane.outbox_events WHERE stream = 'run' GROUP BY tenant_id, stream_id),
+-- Where a run begins and ends in the outbox. By itself: joined to pairs of runs, every event of a tenant met every end of it.
+run_span AS MATERIALIZED (
+  SELECT r.tenant_id, r.session_id, r.id, r.created_at, r.finished_at, min(o.tx) AS first_tx, max(o.tx) FILTER (WHERE o.type = 'terminal_status') AS end_tx
+  FROM runplane.runs r JOIN runplane.outbox_events o ON o.tenant_id = r.tenant_id AND o.stream_id = r.id GROUP BY r.tenant_id, r.id
+),
 -- Runs whose removed events the outbox no longer has either: nobody can tell any more what they told.
 forgotten AS (
   SELECT p.tenant_id, p.run_id FROM pruned p LEFT JOIN run_outbox x ON x.tenant_id = p.tenant_id AND x.run_id = p.run_id
@@ -290,12 +295,9 @@ SELECT 'FEED-1', 'run ' || r.id || ' remembers feed number ' || r.last_tx || ', 
 FROM runplane.runs r JOIN runplane.outbox_events o ON o.tenant_id = r.tenant_id AND o.stream = 'run' AND o.stream_id = r.id
 GROUP BY r.tenant_id, r.id, r.last_tx HAVING max(o.tx) > r.last_tx
 UNION ALL
-SELECT 'FEED-1', 'run ' || a.id || ' of session ' || a.session_id || ' ended at feed number ' || max(x.tx) || ', the next run ' || b.id || ' began at ' || min(y.tx)
-FROM runplane.runs a
-JOIN runplane.runs b ON b.tenant_id = a.tenant_id AND b.session_id = a.session_id AND a.finished_at < b.created_at
-JOIN runplane.outbox_events x ON x.tenant_id = a.tenant_id AND x.stream_id = a.id AND x.type = 'terminal_status'
-JOIN runplane.outbox_events y ON y.tenant_id = b.tenant_id AND y.stream_id = b.id
-GROUP BY a.tenant_id, a.id, a.session_id, b.id HAVING max(x.tx) > min(y.tx)
+SELECT 'FEED-1', 'run ' || a.id || ' of session ' || a.session_id || ' ended at feed number ' || a.end_tx || ', the next run ' || b.id || ' began at ' || b.first_tx
+FROM run_span a JOIN run_span b ON b.tenant_id = a.tenant_id AND b.session_id = a.session_id AND a.finished_at < b.created_at
+WHERE a.end_tx > b.first_tx
 UNION ALL
 SELECT 'FEED-1', 'session ' || session_id || ' has version ' || version || ' of change ' || changed_tx || ', and remembers feed number ' || last_tx
 FROM runplane.sessions WHERE changed_tx > last_tx OR (version > 1 AND changed_tx = 0)
@@ -330,7 +332,8 @@ WHERE s.terminal_status IS NOT NULL AND s.last_command_id IN (SELECT c.id FROM r
     AND e.payload ->> 'phase' = 'command-terminal' AND e.payload ->> 'terminalStatus' = s.terminal_status)
 UNION ALL
 SELECT 'VIEW-1', 'session ' || s.session_id || ' shows run ' || r.id || ' of session ' || coalesce(r.session_id, 'none')
-FROM runplane.sessions s JOIN runplane.runs r ON r.tenant_id = s.tenant_id AND r.id IN (s.last_run_id, s.active_run_id) WHERE r.session_id IS DISTINCT FROM s.session_id
+FROM (SELECT tenant_id, session_id, last_run_id AS run_id FROM runplane.sessions UNION SELECT tenant_id, session_id, active_run_id FROM runplane.sessions) s
+JOIN runplane.runs r ON r.tenant_id = s.tenant_id AND r.id = s.run_id WHERE r.session_id IS DISTINCT FROM s.session_id
 UNION ALL
 SELECT 'VIEW-1', coalesce(q.kind, e.kind) || ' ' || coalesce(q.id, e.id) || ' of session ' || coalesce(q.session_id, e.session_id) || ' is ' || coalesce(q.state, 'nowhere')
   || ', asked at ' || coalesce(e.sequence::text, 'nothing') || ' and resolved as ' || coalesce(z.state, 'nothing')
