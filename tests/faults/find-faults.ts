@@ -22,7 +22,7 @@ interface EventRow {
 type Logs = ReadonlyMap<string, readonly EventRow[]>;
 
 /** Everything that should not be so, once the load has come to its end: a line each, with the ids to look for. */
-export async function findFaults(stage: Stage, told: Told): Promise<string[]> {
+export async function findFaults(stage: Stage, told: Told, quietMs = QUIET_MS): Promise<string[]> {
   const client = await openClient(stage.databaseUrl);
   try {
     const { rows: runs } = (await client.query('SELECT id, status::text FROM runplane.runs')) as { rows: RunRow[] };
@@ -37,11 +37,11 @@ export async function findFaults(stage: Stage, told: Told): Promise<string[]> {
       ...(await commandsNotKept(told, client)),
       ...appendsNotKept(told, logs),
       ...told.followed.flatMap((followed) => brokenStream(followed, logs.get(followed.runId) ?? [])),
-      ...(await brokenFeed(told, logs)),
+      ...(await brokenFeed(told, logs, quietMs)),
       ...(await heldSessions(client)),
       ...(await programsPerClaim(logs)),
-      ...(await processesLeft(stage)),
-      ...(await unreadyApis(stage)),
+      ...(await processesLeft(stage, quietMs)),
+      ...(await unreadyApis(stage, quietMs)),
       ...(await surprisesInLogs(stage)),
     ];
   } finally {
@@ -157,9 +157,9 @@ function brokenStream({ runId, events, end }: Followed, log: readonly EventRow[]
 }
 
 /** The feed's reader gets every event of every run once, in order (FEED-1); it may still be on its way. */
-async function brokenFeed({ feed }: Told, logs: Logs): Promise<string[]> {
+async function brokenFeed({ feed }: Told, logs: Logs, quietMs: number): Promise<string[]> {
   const missing = () => [...logs].filter(([runId, log]) => (feed.get(runId)?.length ?? 0) < log.length);
-  await until('the feed is complete', () => missing().length === 0, QUIET_MS).catch(() => undefined);
+  await until('the feed is complete', () => missing().length === 0, quietMs).catch(() => undefined);
   return [...logs.keys()].flatMap((runId) => {
     const seen = feed.get(runId) ?? [];
     const wrong = seen.findIndex((sequence, i) => sequence !== i + 1);
@@ -189,16 +189,16 @@ async function programsPerClaim(logs: Logs): Promise<string[]> {
   });
 }
 
-async function processesLeft(stage: Stage): Promise<string[]> {
+async function processesLeft(stage: Stage, quietMs: number): Promise<string[]> {
   const left = async () => [...(await stage.runners()), ...(await stage.programs())];
-  await until('no process is left', async () => (await left()).length === 0, QUIET_MS, 100).catch(() => undefined);
+  await until('no process is left', async () => (await left()).length === 0, quietMs, 100).catch(() => undefined);
   return (await left()).map(({ pid, command }) => `process ${pid} is left: ${command}`);
 }
 
-async function unreadyApis(stage: Stage): Promise<string[]> {
+async function unreadyApis(stage: Stage, quietMs: number): Promise<string[]> {
   const found = await Promise.all(
     stage.apis.map((api) =>
-      api.untilReady(true, QUIET_MS).then(
+      api.untilReady(true, quietMs).then(
         () => undefined,
         (error: Error) => error.message,
       ),

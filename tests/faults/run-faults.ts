@@ -20,6 +20,8 @@ export interface FaultOptions {
   readonly runnersByHand: number;
   /** How long everything may take to come to its end after the last kill of a round. */
   readonly drainMs?: number | undefined;
+  /** How long what should come to rest behind it may take: the feed, the last processes, the readiness of an API. */
+  readonly quietMs?: number | undefined;
   /** Lets PostgreSQL acknowledge commits before they are safe: to see that such a loss is found. */
   readonly unsafeCommits?: boolean | undefined;
   /** False: logs and data go also where faults were found. */
@@ -65,7 +67,7 @@ export async function runFaults(options: FaultOptions): Promise<FaultReport> {
       await killer.allBack();
       const quietAt = Date.now();
       faults = await load.drain(options.drainMs ?? DRAIN_MS);
-      faults.push(...(await findFaults(stage, load.told)));
+      faults.push(...(await findFaults(stage, load.told, options.quietMs)));
       say(
         `${seconds()} s  quiet after ${Math.round((Date.now() - quietAt) / 100) / 10} s: ${faults.length === 0 ? 'everything holds' : `${faults.length} faults`}`,
       );

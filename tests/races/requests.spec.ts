@@ -17,17 +17,17 @@ import { ending, hold, meet, openDbAhead, useRaces } from '../support/races';
 
 // What is asked of people ends in exactly one way, whoever comes first: a decision, another decision, the end of the run, its time.
 
+let later: Db;
+afterAll(() => later.close()); // before the end of useRaces, which waits until no connection of a race is left
 const t = useRaces();
 const tenantId = TENANT;
 const ann = { type: 'user', id: 'ann' } as const;
 const bob = { type: 'user', id: 'bob' } as const;
 const completed = { terminalStatus: 'completed' } as const;
 
-let later: Db;
 beforeAll(async () => {
   later = await openDbAhead(t.url, 3_600_000);
 });
-afterAll(() => later.close());
 
 /** A claimed turn whose runner has asked for an approval, and a question. */
 async function asked() {

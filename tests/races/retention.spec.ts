@@ -19,16 +19,16 @@ import { ending, lockRow, openDbAhead, useRaces } from '../support/races';
 
 // Retention against everybody who still has to do with a run, two days after its end.
 
+let later: Db;
+afterAll(() => later.close()); // before the end of useRaces, which waits until no connection of a race is left
 const t = useRaces();
 const tenantId = TENANT;
 const completed = { terminalStatus: 'completed' } as const;
-let later: Db;
 let sessions = 0;
 
 beforeAll(async () => {
   later = await openDbAhead(t.url, 2 * 86_400_000);
 });
-afterAll(() => later.close());
 
 /** A sink in memory; `onPut` comes between the copy and its removal. */
 function memory(onPut: (key: string) => Promise<unknown> = () => Promise.resolve()): ArchiveSink {

@@ -4,7 +4,7 @@ import path from 'node:path';
 import { createApiKey } from '@runplane/api';
 import { createClient, type Client } from '@runplane/client';
 import { SCOPES, type TenantSettings } from '@runplane/contracts';
-import { ensureTenant, openDb, startEmbeddedPostgres, type Db, type EmbeddedPostgres } from '@runplane/database';
+import { ensureTenant, migrate, openDb, startEmbeddedPostgres, type Db, type EmbeddedPostgres } from '@runplane/database';
 import { assertInvariants } from '@runplane/database/testing';
 import { ApiProcess, type ApiProcessOptions } from './api-process';
 import { processesIn } from './processes';
@@ -65,8 +65,7 @@ export function useMachine(settings: Partial<TenantSettings> = {}): Machine {
   beforeAll(async () => {
     dir = await mkdtemp(path.join(os.tmpdir(), 'runplane-machine-'));
     postgres = await startEmbeddedPostgres({ dataDir: path.join(dir, 'postgres'), durability: 'server-default' });
-    const migrator = await machine.startApi({ env: { RUNPLANE_DISPATCH: 'off' } });
-    await migrator.stop();
+    await migrate(postgres.url);
     db = await openDb({ url: postgres.url, applicationName: 'observer', onError: () => undefined });
     await ensureTenant(db.sql, TENANT, settings);
     apiKey = (await createApiKey(db.sql, { tenantId: TENANT, name: 'test', scopes: [...SCOPES] })).key;
