@@ -2,7 +2,8 @@
 // times, or by size where there are none.
 const { default: Sequencer } = require('@jest/test-sequencer');
 
-const LONG = /[\\/]tests[\\/](faults[\\/]|races[\\/](pairs|fifo-stress)|scenarios[\\/](main-job|demo)|contract[\\/]http-(access|input))/;
+const LONG =
+  /[\\/]tests[\\/](faults[\\/]|races[\\/](pairs|fifo-stress)|scenarios[\\/](main-job|demo)|contract[\\/](http-(access|input|streams)|plans)|properties[\\/]feed)|[\\/]migrate\.int\./;
 
 module.exports = class LongFirst extends Sequencer {
   sort(tests) {
