@@ -178,7 +178,7 @@ async function isBlockedUnless(db: Db, hasEnded: () => boolean): Promise<boolean
 /** A row lock of a connection beside, at which an operation can be stopped in the middle of its transaction. */
 export async function lockRow(
   url: string,
-  table: 'sessions' | 'commands' | 'runs' | 'run_leases' | 'dispatch_intents' | 'queue_tasks' | 'submission_heads',
+  table: 'sessions' | 'commands' | 'runs' | 'run_leases' | 'dispatch_intents' | 'queue_tasks' | 'queue_lanes' | 'submission_heads',
   where: string,
 ): Promise<{ release(): Promise<void>; query(text: string): Promise<unknown> }> {
   const client = await openClient(url);
