@@ -1,7 +1,7 @@
 import { ClaimQueueTasks, parseInput, type ClaimedQueueTask } from '@runplane/contracts';
 import { executorOf, isTx, takingLock, type At, type Db } from '@runplane/database';
 import { claimCoalescer, placesOf, SHARED_CLAIM_MAX, type ScopedClaim } from './claim-coalescer';
-import { claimOfLane, claimOfQueue, type ClaimPlace, type ClaimScope } from './claim.sql';
+import { claimOfLane, claimOfOpenLane, claimOfQueue, type ClaimPlace, type ClaimScope } from './claim.sql';
 import { readyDueTasksOnce } from './ready-due-tasks';
 import { settleQueueTasks } from './settle-queue-tasks';
 import { allQueuesStream, queueStream } from './streams';
@@ -49,10 +49,17 @@ function claimOnce(at: At, scoped: ScopedClaim): Promise<ClaimedQueueTask[]> {
   return claimCoalescer(at, claimFor).run(scoped);
 }
 
-function claimFor(at: At, { tenantId, claim: { queue, lane } }: ScopedClaim, places: readonly ClaimPlace[]): Promise<ClaimedQueueTask[]> {
+async function claimFor(
+  at: At,
+  { tenantId, claim: { queue, lane } }: ScopedClaim,
+  places: readonly ClaimPlace[],
+): Promise<ClaimedQueueTask[]> {
   const on = executorOf(at);
   if (isTx(at)) takingLock(at, 'lane', `${tenantId ?? ''}/${queue}/`); // stands for all lanes of the queue
-  if (tenantId !== undefined && lane !== undefined) return claimOfLane(on, { queue, places, tenantId, lane });
+  if (tenantId !== undefined && lane !== undefined) {
+    const ofLane = { queue, places, tenantId, lane };
+    return (await claimOfOpenLane(on, ofLane)) ?? claimOfLane(on, ofLane);
+  }
   const scope: ClaimScope = tenantId === undefined ? { tenantsMax: Math.max(places.length, TENANTS_MAX) } : { tenantId };
   return claimOfQueue(on, { queue, places, scope, lane });
 }

@@ -4,7 +4,7 @@ import { feedTx } from '@runplane/outbox';
 import { z } from 'zod';
 import { bound } from './bound.sql';
 import { LANE_PLACE, QUEUE_PLACE } from './lane.sql';
-import { moveVersionAt } from './task.sql';
+import { moveVersionAt, rowsAt } from './task.sql';
 
 // Claims of tasks: each is one lock-first statement. Locked in this order: the turn of a queue, where a claim is over all tenants; the rows of
 // lanes with a limit (they show the count that rivals have committed, whatever this statement's snapshot shows); then the tasks, SKIP LOCKED,
@@ -27,6 +27,7 @@ const ClaimedRow = z.object({
   references: column.json.pipe(z.array(z.custom<JsonObject>())),
   metadata: column.jsonObject,
   isRunnable: column.bool,
+  places: column.int,
 });
 
 /** Who gets a task, and what its attempt is called. */
@@ -48,46 +49,95 @@ const ORDER = sql`ORDER BY t.priority DESC, t.created_at, t.id`;
 const PICKED = sql`t.ctid AS row_at, t.tenant_id, t.id, t.lane, t.priority, t.created_at`;
 
 /**
- * From `chosen` (locked tasks with `turn` and `places`) on: the tasks, which are their attempts too for now, the counts, whatever else depends on
- * `taken`, the answer. The rows are found again by where they lie, which spares a way through the key for each. One that somebody has changed since this
- * statement's snapshot is not found so: it stays as it is, for the next claim.
+ * From `chosen` (locked tasks: `row_at`, `turn`, `places`) on: the tasks, which are their attempts too for now. The rows are found again by where they
+ * lie, which spares a way through the key for each. One that somebody has changed since this statement's snapshot is not found so: it stays as it
+ * is, for the next claim.
  */
-const takeChosen = ({ places }: TaskClaim, more: Sql = emptySql): Sql => sql`
+const take = ({ places }: TaskClaim): Sql => sql`
   at AS MATERIALIZED (SELECT runplane.app_now() AS now, ${feedTx} AS tx WHERE (SELECT count(*) FROM chosen) > 0),
-  d AS MATERIALIZED (
-    SELECT c.row_at, c.turn, c.places, (${places.map(({ attemptId }) => attemptId)}::text[])[c.turn] AS attempt_id,
-      (${places.map(({ owner }) => owner)}::text[])[c.turn] AS owner,
-      at.now + (${places.map(({ leaseMs }) => leaseMs)}::int[])[c.turn] * interval '1 millisecond' AS expires_at, at.now, at.tx
-    FROM chosen c, at
-  ), taken AS (
-    UPDATE runplane.queue_tasks t SET state = 'running', owner = d.owner, epoch = t.epoch + 1, attempts = t.attempts + 1,
-      expires_at = d.expires_at, places = d.places, attempt_id = d.attempt_id, attempt_since = d.now,
-      last_retry_index = t.last_retry_index + 1, ${moveVersionAt(sql`d.now`, sql`d.tx`)}
-    FROM d WHERE t.ctid = d.row_at
-    RETURNING d.turn AS "turn", t.id AS "taskId", t.tenant_id AS "tenantId", t.project_id AS "projectId", t.lane AS "lane",
-      t.title AS "title", t.priority AS "priority", t.epoch AS "epoch", t.last_retry_index AS "retryIndex",
-      t.attempts AS "attempts", t.max_attempts AS "maxAttempts", t.session_id AS "sessionId", t.payload::text AS "payload", t.task_references::text AS "references", t.metadata::text AS "metadata",
-      num_nulls(t.workspace_ref, t.provider_id, t.backend_profile, t.execution_policy) = 0 AS "isRunnable", t.places
-  ), counted AS (
+  taken AS (
+    UPDATE runplane.queue_tasks t SET state = 'running', owner = (${places.map(({ owner }) => owner)}::text[])[c.turn], epoch = t.epoch + 1,
+      attempts = t.attempts + 1, expires_at = at.now + (${places.map(({ leaseMs }) => leaseMs)}::int[])[c.turn] * interval '1 millisecond', places = c.places,
+      attempt_id = (${places.map(({ attemptId }) => attemptId)}::text[])[c.turn], attempt_since = at.now,
+      last_retry_index = t.last_retry_index + 1, ${moveVersionAt(sql`at.now`, sql`at.tx`)}
+    FROM chosen c, at WHERE ${rowsAt(sql`t`, sql`chosen`)} AND t.ctid = c.row_at
+    RETURNING c.turn AS "turn", t.id AS "taskId", t.tenant_id AS "tenantId", t.project_id AS "projectId", t.lane AS "lane", t.title AS "title",
+      t.priority AS "priority", t.epoch AS "epoch", t.last_retry_index AS "retryIndex", t.attempts AS "attempts", t.max_attempts AS "maxAttempts",
+      t.session_id AS "sessionId", t.payload::text AS "payload", t.task_references::text AS "references", t.metadata::text AS "metadata",
+      num_nulls(t.workspace_ref, t.provider_id, t.backend_profile, t.execution_policy) = 0 AS "isRunnable", t.places::int AS "places"
+  )`;
+
+/** From `taken` and `limits` (locked lanes) on: what has been taken is counted where it counts. */
+const COUNT = sql`
+  counted AS (
     UPDATE runplane.queue_lanes l SET running = l.running + x.n, updated_at = runplane.app_now()
     FROM (
       SELECT k."tenantId" AS tenant_id, p.lane, count(*)::int AS n
       FROM taken k CROSS JOIN LATERAL (VALUES (k."lane", ${LANE_PLACE}::int), ('', ${QUEUE_PLACE}::int)) AS p (lane, bit)
-      WHERE (k.places & p.bit) > 0 GROUP BY 1, 2
+      WHERE (k."places" & p.bit) > 0 GROUP BY 1, 2
     ) x
     JOIN limits m ON m.tenant_id = x.tenant_id AND m.lane = x.lane
     WHERE l.tenant_id = m.tenant_id AND l.queue = m.queue AND l.lane = m.lane
-  )${more}
-  SELECT "turn", "taskId", "tenantId", "projectId", "lane", "title", "priority", "epoch", "retryIndex", "attempts", "maxAttempts", "sessionId", "payload", "references", "metadata", "isRunnable"
-  FROM taken ORDER BY "turn"`;
+  )`;
 
-/** With what the claim itself has said of its tasks: the place that each has got. */
-const toClaimed = (found: readonly z.infer<typeof ClaimedRow>[], { queue, places }: TaskClaim): ClaimedQueueTask[] =>
-  found.map(({ turn, ...task }) => {
-    const place = places[turn - 1];
-    if (place === undefined) throw new Error(`a claim for ${places.length} has taken a task for place ${turn}`);
-    return { ...task, queue, attemptId: place.attemptId, leaseRemainingMs: place.leaseMs };
+/** With what the claim itself has said of its tasks: the place that each has got. Written out, since copies with a rest cost as much as all else here. */
+function toClaimed(found: readonly z.infer<typeof ClaimedRow>[], { queue, places }: TaskClaim): ClaimedQueueTask[] {
+  return found.map((row) => {
+    const place = places[row.turn - 1];
+    if (place === undefined) throw new Error(`a claim for ${places.length} has taken a task for place ${row.turn}`);
+    return {
+      taskId: row.taskId,
+      tenantId: row.tenantId,
+      projectId: row.projectId,
+      queue,
+      lane: row.lane,
+      title: row.title,
+      priority: row.priority,
+      epoch: row.epoch,
+      attemptId: place.attemptId,
+      retryIndex: row.retryIndex,
+      attempts: row.attempts,
+      maxAttempts: row.maxAttempts,
+      leaseRemainingMs: place.leaseMs,
+      sessionId: row.sessionId,
+      payload: row.payload,
+      references: row.references,
+      metadata: row.metadata,
+      isRunnable: row.isRunnable,
+    };
   });
+}
+
+const InOpenLaneRow = z.union([ClaimedRow.extend({ isLimited: z.literal(false) }), z.object({ isLimited: column.bool, turn: z.null() })]);
+
+/**
+ * Claims the first tasks of a lane that has no limit, and whose queue has none, without a look at counts; undefined where there is one. Nothing is
+ * locked then, and `claimOfLane` does it. A limit that is set at the same moment counts what it sees running; nobody waits for it.
+ */
+export async function claimOfOpenLane(
+  on: SqlExecutor,
+  { tenantId, lane, ...claim }: TaskClaim & { tenantId: string; lane: string },
+): Promise<ClaimedQueueTask[] | undefined> {
+  const found = await rows(
+    on,
+    InOpenLaneRow,
+    sql`
+  WITH limited AS MATERIALIZED (
+    SELECT count(*) > 0 AS is_limited FROM runplane.queue_lanes l
+    WHERE l.tenant_id = ${tenantId}::text AND l.queue = ${claim.queue}::text AND l.lane IN ('', ${lane}::text) AND l.max_running IS NOT NULL
+  ), locked AS MATERIALIZED (
+    SELECT ${PICKED} FROM runplane.queue_tasks t
+    WHERE ${ready(claim.queue)} AND t.tenant_id = ${tenantId}::text AND t.lane = ${lane}::text AND NOT (SELECT is_limited FROM limited)
+    ${ORDER} LIMIT ${bound(claim.places.length)} FOR NO KEY UPDATE SKIP LOCKED
+  ), chosen AS MATERIALIZED (SELECT t.row_at, (row_number() OVER (${ORDER}))::int AS turn, 0 AS places FROM locked t), ${take(claim)}
+  SELECT x.is_limited AS "isLimited", k.* FROM limited x LEFT JOIN taken k ON true ORDER BY k."turn"`,
+  );
+  if (found[0]?.isLimited === true) return undefined;
+  return toClaimed(
+    found.filter((row) => row.turn !== null),
+    claim,
+  );
+}
 
 /** Claims the first tasks of one lane. */
 export async function claimOfLane(
@@ -114,7 +164,7 @@ export async function claimOfLane(
   ), chosen AS MATERIALIZED (
     SELECT * FROM (SELECT t.*, (row_number() OVER (${ORDER}))::int AS turn, room.places FROM locked t, room) x
     WHERE x.turn <= (SELECT n FROM room)
-  ), ${takeChosen(claim)}`,
+  ), ${take(claim)}, ${COUNT} SELECT * FROM taken ORDER BY "turn"`,
   );
   return toClaimed(found, claim);
 }
@@ -208,7 +258,7 @@ export async function claimOfQueue(
     SELECT * FROM (SELECT t.*, (row_number() OVER (ORDER BY t.round, t.tenant_turn))::int AS turn FROM (
       SELECT l.*, row_number() OVER (PARTITION BY l.tenant_id ORDER BY l.priority DESC, l.created_at, l.id) AS round FROM locked l
     ) t) y WHERE y.turn <= ${limit}
-  ), ${takeChosen(claim, all ? handOn(claim.queue) : emptySql)}`,
+  ), ${take(claim)}, ${COUNT} ${all ? handOn(claim.queue) : emptySql} SELECT * FROM taken ORDER BY "turn"`,
   );
   return toClaimed(found, claim);
 }

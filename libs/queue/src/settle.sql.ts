@@ -5,7 +5,7 @@ import { z } from 'zod';
 import { writeOut } from './attempt.sql';
 import { bound } from './bound.sql';
 import { leavePlaces, lockPlaces, withLanes } from './lane.sql';
-import { moveVersionAt } from './task.sql';
+import { moveVersionAt, rowsAt } from './task.sql';
 
 // Renewing and ending claims of tasks, many in one statement. Each locks first (lanes that count, then tasks by id) and judges the clock afterwards
 // (OWN-2). A claim is current while the task runs under its epoch and its lease has not ended.
@@ -77,23 +77,29 @@ export async function completeClaims(
   claims: readonly (Claim & { readonly tenantId: string })[],
   { waits }: { waits: boolean },
 ): Promise<ReadonlySet<number>> {
+  const [only] = claims;
+  const lock = sql`FOR NO KEY UPDATE OF t ${waits ? emptySql : sql`SKIP LOCKED`}`;
+  const columns = sql`t.ctid AS row_at, t.state = 'running' AND t.owner IS NOT NULL AS is_held, t.epoch, t.expires_at`;
+  const isPlain = sql`t.places = 0 AND t.attempt_since IS NOT NULL`;
+  const locked =
+    claims.length === 1 && only !== undefined
+      ? sql`SELECT 1 AS place, ${only.epoch}::int AS epoch_given, ${columns} FROM runplane.queue_tasks t
+          WHERE t.tenant_id = ${only.tenantId}::text AND t.id = ${only.taskId}::text AND ${isPlain} ${lock}`
+      : sql`SELECT g.place::int, g.epoch AS epoch_given, ${columns}
+          FROM unnest(${textLines(claims.map(({ tenantId }) => tenantId))}, ${textLines(claims.map(({ taskId }) => taskId))}, ${claims.map(({ epoch }) => epoch)}::int[])
+            WITH ORDINALITY AS g (tenant_id, id, epoch, place)
+          JOIN runplane.queue_tasks t ON t.tenant_id = g.tenant_id AND t.id = g.id WHERE ${isPlain}
+          ORDER BY t.tenant_id COLLATE "C", t.id COLLATE "C" ${lock}`;
   const completed = await rows(
     on,
     CompletedRow,
     sql`
-    WITH given AS MATERIALIZED (
-      SELECT g.* FROM unnest(${textLines(claims.map(({ tenantId }) => tenantId))}, ${textLines(claims.map(({ taskId }) => taskId))}, ${claims.map(({ epoch }) => epoch)}::int[])
-        WITH ORDINALITY AS g (tenant_id, id, epoch, place)
-    ), locked AS MATERIALIZED (
-      SELECT g.place, t.ctid AS row_at, t.state = 'running' AND t.owner IS NOT NULL AND t.epoch = g.epoch AS is_held, t.expires_at
-      FROM given g JOIN runplane.queue_tasks t ON t.tenant_id = g.tenant_id AND t.id = g.id
-      WHERE t.places = 0 AND t.attempt_since IS NOT NULL
-      ORDER BY t.tenant_id COLLATE "C", t.id COLLATE "C" FOR NO KEY UPDATE OF t ${waits ? emptySql : sql`SKIP LOCKED`}
-    ), at AS MATERIALIZED (SELECT runplane.app_now() AS now, ${feedTx} AS tx WHERE (SELECT count(*) FROM locked) > 0)
+    WITH locked AS MATERIALIZED (${locked}),
+    at AS MATERIALIZED (SELECT runplane.app_now() AS now, ${feedTx} AS tx WHERE (SELECT count(*) FROM locked) > 0)
     UPDATE runplane.queue_tasks t SET state = 'completed', owner = NULL, expires_at = NULL, attempt_owner = t.owner, due = false, ended_at = at.now,
       ${moveVersionAt(sql`at.now`, sql`at.tx`)}
-    FROM locked l, at WHERE t.ctid = l.row_at AND l.is_held AND l.expires_at > at.now
-    RETURNING l.place::int - 1 AS "place"`,
+    FROM locked l, at WHERE ${rowsAt(sql`t`, sql`locked`)} AND t.ctid = l.row_at AND l.is_held AND l.epoch = l.epoch_given AND l.expires_at > at.now
+    RETURNING l.place - 1 AS "place"`,
   );
   return new Set(completed.map(({ place }) => place));
 }

@@ -163,6 +163,12 @@ export async function lockTask(tx: Tx, { tenantId, taskId }: TaskKey): Promise<T
   return locked.length === 0 ? undefined : findTask(tx, { tenantId, taskId }); // a second statement sees what the wait was for, attempts too
 }
 
+/**
+ * Within a statement: the rows of `table` that lie where the rows of `locked`, which this statement has locked, were found (`row_at`); the join by place
+ * comes beside it. Said by itself, since a join alone is planned as one with the whole table while that is small, and stays so while it grows.
+ */
+export const rowsAt = (table: Sql, locked: Sql): Sql => sql`${table}.ctid = ANY (ARRAY(SELECT row_at FROM ${locked}))`;
+
 /** Every change of a task that a reader should see: the one place where version and place in the list of changes move. */
 export const moveVersionAt = (now: Sql, tx: Sql = feedTx): Sql =>
   sql`version = t.version + 1, changed_tx = greatest(t.changed_tx, ${tx}), updated_at = ${now}`;

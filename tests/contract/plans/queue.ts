@@ -41,7 +41,7 @@ const someTasks = [15, 25, 35, 45].map((i) => ({ taskId: `q${i}`, epoch: 2 }));
 
 export const queueStatements: Record<string, Hot> = {
   'claim tasks of a lane': claimOf({ lane: 'l1' }),
-  'claim tasks of a lane with a limit': claimOf({ lane: 'l3' }),
+  'claim tasks of a lane with a limit': { ...claimOf({ lane: 'l3' }), statement: /room AS MATERIALIZED/, needsRows: true },
   'claim a hundred tasks of a lane': { ...claimOf({ lane: 'l1', limit: 100 }), pagesMax: 6_000 }, // 40 pages a task: its row, its indexes, its attempt
   'claim tasks of all lanes of a queue': { ...claimOf({}), pagesMax: 900 },
   'claim tasks of all tenants': { ...claimOf({ tenantId: undefined }), pagesMax: 900 },
@@ -58,6 +58,11 @@ export const queueStatements: Record<string, Hot> = {
     statement: /attempt_owner = t.owner/,
     index: 'queue_tasks_pkey',
     pagesMax: 400,
+  },
+  'complete a claim of a task': {
+    call: (db) => settleQueueTasks(db, { tenantId, settlements: [{ taskId: 'q15', epoch: 2, outcome: 'completed' }] }),
+    statement: /attempt_owner = t.owner/,
+    index: 'queue_tasks_pkey',
   },
   'end claims of tasks': {
     call: (db) =>
