@@ -31,7 +31,7 @@ const HOT: Record<string, Hot> = {
 let client: pg.Client;
 beforeAll(async () => {
   client = await openClient(t.url);
-  await begin(t.db);
+  await begin(t.db, client);
   await beginRelay();
 });
 afterAll(() => client.end());

@@ -2,7 +2,7 @@ import { QUEUE_ATTEMPT_STATES, QUEUE_TASK_STATES } from '@runplane/contracts';
 import { column, maybeRow, sql, type SqlExecutor } from '@runplane/database';
 import { z } from 'zod';
 import { bound } from './bound.sql';
-import type { TaskKey } from './task.sql';
+import { latestAttempt, type TaskKey } from './task.sql';
 
 /** Tasks before this one in its lane are counted no further. */
 export const AHEAD_MAX = 1_000;
@@ -54,7 +54,7 @@ export function findExplainedTask(on: SqlExecutor, { tenantId, taskId }: TaskKey
         ORDER BY x.priority DESC, x.created_at, x.id LIMIT ${bound(AHEAD_MAX)}) ahead) AS "ahead",
       EXISTS (SELECT FROM runplane.queue_tasks x WHERE x.tenant_id COLLATE "C" = t.tenant_id AND x.queue = t.queue AND x.state = 'running') AS "isQueueServed"
     FROM c, runplane.queue_tasks t
-    LEFT JOIN runplane.queue_attempts_all a ON a.tenant_id = t.tenant_id AND a.task_id = t.id AND a.attempt_id = t.attempt_id
+    ${latestAttempt}
     LEFT JOIN runplane.runs r ON r.tenant_id = a.tenant_id AND r.id = a.run_id
     LEFT JOIN runplane.queue_attempts v ON v.tenant_id = t.tenant_id AND v.task_id = t.id AND v.state = 'reserved'
     LEFT JOIN runplane.queue_lanes l ON l.tenant_id = t.tenant_id AND l.queue = t.queue AND l.lane = t.lane

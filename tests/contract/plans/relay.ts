@@ -160,7 +160,7 @@ export async function beginRelay(): Promise<void> {
 
 /** As `fill`; before its ANALYZE. A third of the outbox lies behind the cursors. */
 export async function fillRelay(): Promise<void> {
-  const run = (text: string, ...values: unknown[]) => store.db.pool.query(text, values);
+  const run = (text: string, ...values: unknown[]) => store.filler.query(text, values);
   await run(`UPDATE runplane.outbox_shards SET tx = 100 + $1::int / 10, position = 0 WHERE sink = 'big'`, ROWS);
   await run(`UPDATE runplane.outbox_shards SET tx = 1000000000 WHERE sink = 'idle'`);
   await run(

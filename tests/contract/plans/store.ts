@@ -3,6 +3,7 @@ import { type Db } from '@runplane/database';
 import { heartbeat } from '@runplane/runs';
 import { aClaimedRun, aClaimedTurn, makeTenants, TENANT } from '@runplane/runs/testing';
 import { acquireSessionLease, createSessions } from '@runplane/sessions';
+import type pg from 'pg';
 
 /** PLAN_ROWS=1000000 npx jest plans: the same on a million rows (minutes). */
 export const ROWS = Number(process.env['PLAN_ROWS'] ?? 10_000);
@@ -11,6 +12,8 @@ export const tenantId = TENANT;
 /** What the statements of every area are asked of; there inside tests and hooks. */
 export interface PlanStore {
   db: Db;
+  /** Fills the store: with a million rows a statement takes longer than one of an operation may. */
+  filler: pg.Client;
   claimed: Awaited<ReturnType<typeof aClaimedRun>>;
   several: Awaited<ReturnType<typeof aClaimedTurn>>[];
   /** Of the session `log`. */
@@ -21,8 +24,10 @@ export interface PlanStore {
 export const store = { places: new Map() } as unknown as PlanStore;
 
 /** A run that is claimed, some more, and the session `log` with its lease, for longer than the file takes. */
-export async function begin(db: Db): Promise<void> {
+export async function begin(db: Db, filler: pg.Client): Promise<void> {
   store.db = db;
+  store.filler = filler;
+  await filler.query('SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0');
   await makeTenants(db);
   store.claimed = await aClaimedRun(db);
   store.several = await Promise.all([1, 2, 3, 4, 5].map(() => aClaimedTurn(db)));
@@ -35,7 +40,7 @@ export async function begin(db: Db): Promise<void> {
 /** Ended runs and due, waiting and past work, as a store has it after a while. Rows alone: no operation would need so much time. */
 export async function fill(): Promise<void> {
   const run = (text: string) =>
-    store.db.pool.query({
+    store.filler.query({
       text,
       values: [tenantId, ROWS, store.claimed.run.id].slice(0, Math.max(...[...text.matchAll(/\$(\d)/g)].map(([, n]) => Number(n)))),
     });
@@ -134,5 +139,5 @@ export async function fill(): Promise<void> {
     UNION ALL SELECT $1, 'log', 'o1', 'k1', 1001, 'waiting', NULL, 1, NULL, 0, now() - interval '1 day'`);
   await run(`UPDATE runplane.session_heads SET lease_owner = 'somebody', lease_epoch = 1, lease_expires_at = now() + interval '1 hour'
     WHERE tenant_id = $1 AND session_id IN (SELECT 's' || i FROM generate_series($2::int - 500, $2::int) i)`);
-  await store.db.pool.query('VACUUM ANALYZE');
+  await store.filler.query('VACUUM ANALYZE');
 }
