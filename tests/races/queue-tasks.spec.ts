@@ -84,6 +84,22 @@ test('a completion that waits for a renewal completes what was renewed; one that
   expect((await listQueueLanes(t.db, { tenantId, queue: limited.queue })).lanes).toMatchObject([{ maxRunning: 1, running: 0 }]);
 });
 
+test('an end that waits for a report of its attempt ends the attempt where the report has written it', async () => {
+  const { taskId, attemptId } = await aClaimedTask(t.db);
+  const report = { tenantId, taskId, attemptId, epoch: 1, expectedVersion: 2, state: 'running', runnerJobId: 'job-1' } as const;
+
+  const [, ended] = await inOrder(
+    taskId,
+    () => queue().updateQueueAttempt(report),
+    () => settleQueueTask(t.db, { tenantId, taskId, epoch: 1, outcome: 'failed', failureKind: 'timeout' }),
+  );
+
+  expect(ended).toMatchObject({ value: { state: 'failed' } });
+  expect((await listQueueAttempts(t.db, { tenantId, taskId })).attempts).toMatchObject([
+    { attemptId, state: 'failed', runnerJobId: 'job-1' },
+  ]);
+});
+
 test('a claim that waits for its lane leaves a task that was changed meanwhile to the next one, uncounted', async () => {
   const queueName = 'changing';
   const lane = { tenantId, queue: queueName, lane: 'default' };

@@ -108,7 +108,7 @@ export async function completeClaims(
 export type SettleWait = 'all' | 'lanes' | 'none';
 
 /**
- * Ends claims with their results; each task once. `isBusy`: a limit was set in between, or somebody else has what is not waited for, the task or a lane
+ * Ends claims with their results; each task once. `isBusy`: a limit was set in between, or the attempt written out, or somebody else has what is not waited for, the task or a lane
  * that counts it; nothing was written for this one, call again.
  */
 export function settleClaims(
@@ -155,17 +155,17 @@ function settlementSql(given: Sql, { wait, isCurrent }: { wait: SettleWait; isCu
   return sql`
     WITH given AS MATERIALIZED (${given}),
     peek AS MATERIALIZED (
-      SELECT g.*, t.queue, t.lane, t.places FROM given g JOIN runplane.queue_tasks t ON t.tenant_id = g.tenant_id AND t.id = g.id
+      SELECT g.*, t.queue, t.lane, t.places, t.attempt_since IS NOT NULL AS in_task FROM given g JOIN runplane.queue_tasks t ON t.tenant_id = g.tenant_id AND t.id = g.id
     ), lanes AS MATERIALIZED (${lockPlaces(sql`peek`, { wait: wait !== 'none' })}),
     counted AS MATERIALIZED (${wait === 'none' ? withLanes(sql`peek`, sql`lanes`) : sql`SELECT * FROM peek`}),
     locked AS MATERIALIZED (
       SELECT t.tenant_id, t.id, t.queue, t.lane, t.places, t.state, t.owner, t.epoch, t.expires_at, t.attempts, t.max_attempts, t.last_retry_index,
-        t.attempt_since IS NOT NULL AS in_task, p.places AS places_seen, p.epoch AS epoch_given, p.outcome, p.failure_kind, p.failure_message, p.delay_ms
+        t.attempt_since IS NOT NULL AS in_task, (t.places, t.attempt_since IS NOT NULL) <> (p.places, p.in_task) AS is_busy, p.epoch AS epoch_given, p.outcome, p.failure_kind, p.failure_message, p.delay_ms
       FROM runplane.queue_tasks t JOIN counted p ON p.tenant_id = t.tenant_id AND p.id = t.id
       WHERE (SELECT count(*) FROM lanes) >= 0
       ORDER BY t.tenant_id COLLATE "C", t.id COLLATE "C" FOR NO KEY UPDATE OF t ${waits ? emptySql : sql`SKIP LOCKED`}
     ), at AS MATERIALIZED (SELECT runplane.app_now() AS now, ${feedTx} AS tx WHERE (SELECT count(*) FROM locked) > 0),
-    judged AS MATERIALIZED (SELECT l.*, at.now, at.tx, l.places <> l.places_seen AS is_busy FROM locked l, at),
+    judged AS MATERIALIZED (SELECT l.*, at.now, at.tx FROM locked l, at),
     held AS MATERIALIZED (
       SELECT t.*, t.outcome = 'released' AND NOT (t.failure_kind IS NOT NULL AND t.attempts >= t.max_attempts) AS comes_again,
         coalesce(t.delay_ms, CASE WHEN t.failure_kind IS NULL THEN 0 ELSE (${backOffs()}::int[])[least(greatest(t.attempts, 1), ${QUEUE_ATTEMPTS_MAX}::int)] END) AS delay

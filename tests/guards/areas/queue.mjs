@@ -94,6 +94,16 @@ export const queueGuards = [
     test: attempts('whoever says more of it writes it out, and its end is told there'),
   },
   {
+    name: 'an end looks again when the attempt was written out while it waited',
+    file: `${QUEUE}/settle.sql.ts`,
+    text: '(t.places, t.attempt_since IS NOT NULL) <> (p.places, p.in_task) AS is_busy',
+    replacement: 't.places <> p.places AS is_busy',
+    test: {
+      file: 'tests/races/queue-tasks.spec.ts',
+      name: 'an end that waits for a report of its attempt ends the attempt where the report has written it',
+    },
+  },
+  {
     name: 'an attempt that fails is written with its end',
     file: `${QUEUE}/settle.sql.ts`,
     text: "WHERE in_task AND outcome <> 'completed'",
