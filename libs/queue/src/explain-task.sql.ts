@@ -52,7 +52,8 @@ export function findExplainedTask(on: SqlExecutor, { tenantId, taskId }: TaskKey
         SELECT FROM runplane.queue_tasks x WHERE x.queue = t.queue AND x.tenant_id = t.tenant_id AND x.lane = t.lane AND x.state = 'pending' AND x.due
           AND t.state = 'pending' AND t.due AND (x.priority > t.priority OR (x.priority = t.priority AND (x.created_at, x.id) < (t.created_at, t.id)))
         ORDER BY x.priority DESC, x.created_at, x.id LIMIT ${bound(AHEAD_MAX)}) ahead) AS "ahead",
-      EXISTS (SELECT FROM runplane.queue_tasks x WHERE x.tenant_id COLLATE "C" = t.tenant_id AND x.queue = t.queue AND x.state = 'running') AS "isQueueServed"
+      coalesce((SELECT true FROM runplane.queue_tasks x WHERE x.tenant_id COLLATE "C" = t.tenant_id AND x.queue = t.queue AND x.state = 'running'
+        ORDER BY x.priority DESC, x.created_at, x.id LIMIT 1), false) AS "isQueueServed"
     FROM c, runplane.queue_tasks t
     ${latestAttempt}
     LEFT JOIN runplane.runs r ON r.tenant_id = a.tenant_id AND r.id = a.run_id
