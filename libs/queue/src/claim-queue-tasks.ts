@@ -23,8 +23,8 @@ const TENANTS_MAX = 32;
  *
  * Input     limit: 1 to 100, default 1; leaseMs: 5 s to 10 min, default 30 s; owner: one process start.
  * Returns   the claimed tasks in the order in which they should be worked off; none: nothing is ready, or the lanes are full.
- * Locks     turn of the queue (over all tenants) → lanes with a limit → tasks, SKIP LOCKED. One statement, shared by claims of few tasks that arrive
- *           together (docs/adr/0019).   Writes: queue_tasks, queue_lanes.
+ * Locks     turn of the queue (over all tenants) → lanes with a limit → tasks, SKIP LOCKED. One statement, of a lane that turns out to have a limit
+ *           two; shared by claims of few tasks that arrive together (docs/adr/0019).   Writes: queue_tasks, queue_lanes.
  * Errors    InvalidRequest.
  * Repeat    a repeat claims further tasks; a claim whose answer was lost ends with its lease.
  * Keeps     OWN-1, OWN-2; limits of lanes hold among claimers at the same time.   Source: new; the original had no claim.
