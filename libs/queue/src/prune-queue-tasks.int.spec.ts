@@ -2,7 +2,7 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import os from 'node:os';
 import path from 'node:path';
 import type { Db } from '@runplane/database';
-import { openClient, useDatabase } from '@runplane/database/testing';
+import { openClient, useDatabase, waitUntilBlocked } from '@runplane/database/testing';
 import { createFolderArchive, readArchive, taskArchiveKeyOf, type ArchiveSink } from '@runplane/runs';
 import { makeTenants, TENANT } from '@runplane/runs/testing';
 import { pruneQueueTasksOnce } from './prune-queue-tasks';
@@ -108,6 +108,28 @@ test('a task that changes after its copy was made stays, and one that somebody h
 
   expect(await pruneQueueTasksOnce(t.db, { tenantId, policy })).toMatchObject({ changed: 1, tenants: [{ ids: [held] }] });
   expect(await rowsOf(retried)).toEqual([1, 2, 0]);
+});
+
+test('a task whose attempt is written out while it is being removed stays for the next pass, which takes the attempt too', async () => {
+  const old = await ended(t.db, 'completed');
+  // A removal stops between its snapshot and its locks.
+  await t.db.pool
+    .query(`CREATE FUNCTION public.stop() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_advisory_xact_lock(1); RETURN NULL; END';
+    CREATE TRIGGER stop BEFORE DELETE ON runplane.queue_tasks FOR EACH STATEMENT EXECUTE FUNCTION public.stop()`);
+  const holder = await openClient(t.url);
+  await holder.query('BEGIN; SELECT FROM pg_advisory_xact_lock(1)');
+
+  const pruned = pruneQueueTasksOnce(t.db, { tenantId, policy });
+  await waitUntilBlocked(t.db, 1);
+  expect(await createQueue(t.db).cancelQueueTask({ tenantId, taskId: old, reason: 'late' })).toMatchObject({ changed: false });
+  await holder.query('COMMIT');
+  await holder.end();
+  const report = await pruned;
+  await t.db.pool.query('DROP TRIGGER stop ON runplane.queue_tasks; DROP FUNCTION public.stop()');
+
+  expect([report.changed, await rowsOf(old)]).toEqual([0, [1, 1, 0]]);
+  expect(await pruneQueueTasksOnce(t.db, { tenantId, policy })).toMatchObject({ changed: 1, tenants: [{ rows: { attempts: 1 } }] });
+  expect(await rowsOf(old)).toEqual([0, 0, 0]);
 });
 
 test('a pass goes as far as its limit, and the next one goes on behind it', async () => {

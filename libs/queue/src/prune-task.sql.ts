@@ -13,8 +13,11 @@ const mayGo = (days: number): Sql => sql`t.ended_at IS NOT NULL AND ${olderThan(
   AND coalesce((SELECT a.terminal_at IS NOT NULL FROM runplane.queue_attempts a
     WHERE a.tenant_id = t.tenant_id AND a.task_id = t.id AND a.retry_index = t.last_retry_index), true)`;
 
-/** Two readings of a task with the same stamp have the same content, attempts included: an ended task's attempts are only added to. */
-const STAMP = sql`t.version || '/' || t.last_retry_index`;
+/**
+ * Two readings of a task with the same stamp have the same content, attempts included: an ended task's attempts are only added to. One that is written out
+ * in between is no change to readers, but its row is none that a removal of the moment before has seen.
+ */
+const STAMP = sql`t.version || '/' || t.last_retry_index || '/' || (t.attempt_since IS NULL)`;
 
 const PageRow = z.object({
   id: column.text,
