@@ -1,4 +1,4 @@
-import { DatabaseUnavailable } from '@runplane/contracts';
+import { DatabaseUnavailable, TransactionConflict } from '@runplane/contracts';
 import { inTransaction, openDb, type Db, type SqlExecutor } from '@runplane/database';
 import { openClient, useDatabase } from '@runplane/database/testing';
 import { makeTenants, TENANT } from '@runplane/runs/testing';
@@ -10,6 +10,7 @@ import {
   getQueueTask,
   setLaneLimit,
   settleQueueTask,
+  settleQueueTasks,
   sweepQueueLeasesOnce,
 } from './index';
 import { endTaskLease } from './testing';
@@ -142,6 +143,41 @@ test('a claim that waits for a lane which somebody holds keeps no other waiting'
     await client.end();
     await db.close();
   }
+});
+
+/** A handle whose second statement is not carried out; it has coalescers of its own. */
+function failingSecond(error: Error): Db {
+  let calls = 0;
+  const query: SqlExecutor['query'] = (statement) => ((calls += 1) === 2 ? Promise.reject(error) : store.db.sql.query(statement));
+  return Object.create(store.db, { sql: { value: { query } }, coalescers: { value: new Map() } }) as Db;
+}
+
+test('ends that go together are done or not each by itself, also when the statement for those that are more than completed fails', async () => {
+  await createQueueTasks(store.db, { tenantId, tasks: Array.from({ length: 6 }, () => task('cut')) });
+  const claimed = await claim('cut', 'worker', 6);
+  const twoEnds = (db: Db, [a, b] = claimed.splice(0, 2)) =>
+    [
+      { tenantId, taskId: a?.taskId ?? '', epoch: 1, outcome: 'completed' as const },
+      { tenantId, taskId: b?.taskId ?? '', epoch: 1, outcome: 'failed' as const, failureKind: 'timeout' },
+    ].map((end) => settleQueueTask(db, end).catch(codeOf));
+
+  expect(await Promise.all(twoEnds(failingSecond(new DatabaseUnavailable())))).toEqual([
+    expect.objectContaining({ state: 'completed', replayed: false }),
+    'database_unavailable',
+  ]);
+  expect(await Promise.all(twoEnds(failingSecond(new TransactionConflict('a deadlock', { attempts: 1 }))))).toMatchObject([
+    { state: 'completed', replayed: false },
+    { state: 'failed', replayed: false },
+  ]);
+
+  // In one call of several: something was written.
+  const settlements = claimed.map(({ taskId }, place) => ({
+    taskId,
+    epoch: 1,
+    outcome: (['completed', 'released'] as const)[place % 2] ?? 'completed',
+  }));
+  expect(await settleQueueTasks(failingSecond(new DatabaseUnavailable()), { tenantId, settlements }).catch(codeOf)).toBe('outcome_unknown');
+  expect(await settleQueueTasks(store.db, { tenantId, settlements })).toMatchObject([{ verdict: 'replayed' }, { verdict: 'ok' }]);
 });
 
 test('a claim that has got something tells it, whatever becomes of the look for more', async () => {

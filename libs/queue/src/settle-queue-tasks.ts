@@ -2,6 +2,7 @@ import {
   FAILURE_MESSAGE_CODE_POINTS_MAX,
   freeText,
   isDomainError,
+  OutcomeUnknown,
   parseInput,
   RenewQueueTasks,
   SettleQueueTasks,
@@ -78,25 +79,34 @@ export async function settleQueueTasks(at: At, { tenantId, ...input }: { tenantI
 
 async function settleAlone(at: At, given: readonly TenantSettlement[]): Promise<ClaimVerdict[]> {
   if (isTx(at)) takingTasks(at, given);
-  const settled = isTx(at)
-    ? await settleUntilFree(at, given) // completing without a look at lanes would lock tasks before them
-    : await completeThenSettle(at, given, { waits: true, settle: (left) => settleUntilFree(at, left) });
+  // Completing without a look at lanes would lock tasks before them: not in a transaction, which goes on.
+  const settled = isTx(at) ? await settleUntilFree(at, given) : await completeThenSettle(at, given);
   announceFreed(at, settled);
   return withReplays(at, given, inOrder(given, settled));
 }
 
-/** Completes what needs no more than that (`completeClaims`), and settles the rest: in most calls there is none. */
-async function completeThenSettle(
+async function completeThenSettle(db: Db, given: readonly TenantSettlement[]): Promise<VerdictRow[]> {
+  const { done, left } = await completePlain(db, given, { waits: true });
+  try {
+    return left.length === 0 ? done : [...done, ...(await settleUntilFree(db, left))];
+  } catch (error) {
+    const saysNothingWasWritten = isDomainError(error) && error.code === 'database_unavailable';
+    throw saysNothingWasWritten && done.length > 0 ? new OutcomeUnknown(undefined, { cause: error }) : error;
+  }
+}
+
+/** Completes what needs no more than that (`completeClaims`). `left`: what is to be settled, in most calls nothing. */
+async function completePlain(
   db: Db,
   given: readonly TenantSettlement[],
-  { waits, settle }: { waits: boolean; settle: (left: readonly TenantSettlement[]) => Promise<VerdictRow[]> },
-): Promise<VerdictRow[]> {
+  { waits }: { waits: boolean },
+): Promise<{ done: VerdictRow[]; left: readonly TenantSettlement[] }> {
   const completions = given.filter(({ outcome }) => outcome === 'completed');
-  if (completions.length === 0) return settle(given);
+  if (completions.length === 0) return { done: [], left: given };
   const completed = await completeClaims(db.sql, completions, { waits });
   const done = completions.filter((_, place) => completed.has(place));
   const left = done.length === given.length ? [] : given.filter((settlement) => !done.includes(settlement));
-  return [...done.map(completedRow), ...(left.length === 0 ? [] : await settle(left))];
+  return { done: done.map(completedRow), left };
 }
 
 const completedRow = ({ tenantId, taskId, epoch }: TenantSettlement): VerdictRow => ({
@@ -167,11 +177,21 @@ async function settleTogether(
   given: readonly TenantSettlement[],
   settle: (given: readonly TenantSettlement[]) => Promise<VerdictRow[]>,
 ): Promise<Verdict<ClaimVerdict>[]> {
-  const settled = inOrder(given, await completeThenSettle(db, given, { waits: false, settle }));
-  announceFreed(db, settled);
-  return given.map((settlement, place): Verdict<ClaimVerdict> => {
-    const row = settled[place];
-    if (row === undefined || row.isBusy) return { kind: 'busy' };
+  const { done, left } = await completePlain(db, given, { waits: false });
+  const settled = new Map(done.map((row) => [taskOf(row), row]));
+  let otherwise: Verdict<ClaimVerdict> = { kind: 'busy' };
+  try {
+    const found = left.length === 0 ? [] : await settle(left);
+    announceFreed(db, found);
+    for (const row of found) settled.set(taskOf(row), row);
+  } catch (error) {
+    if (done.length === 0) throw error;
+    // What is completed is told so. The rest is told what it would have been without it: each is tried by itself where PostgreSQL has refused them.
+    if (isDomainError(error) && error.code !== 'transaction_conflict') otherwise = { kind: 'refused', refusal: error };
+  }
+  return given.map((settlement): Verdict<ClaimVerdict> => {
+    const row = settled.get(taskOf(settlement));
+    if (row === undefined || row.isBusy) return otherwise;
     return { kind: 'answer', answer: row.isHeld ? verdictOf(row, 'ok') : withReplays(db, [settlement], [row]).then(required) };
   });
 }

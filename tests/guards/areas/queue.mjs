@@ -132,6 +132,20 @@ export const queueGuards = [
     test: shared('a claim that waits for a lane which somebody holds keeps no other waiting'),
   },
   {
+    name: 'ends that are written are told when the statement for the others fails',
+    file: `${QUEUE}/settle-queue-tasks.ts`,
+    text: 'if (done.length === 0) throw error;',
+    replacement: 'throw error;',
+    test: shared('ends that go together are done or not each by itself'),
+  },
+  {
+    name: 'a call that has completed something does not say that nothing was written',
+    file: `${QUEUE}/settle-queue-tasks.ts`,
+    text: 'saysNothingWasWritten && done.length > 0 ?',
+    replacement: 'false ?',
+    test: shared('ends that go together are done or not each by itself'),
+  },
+  {
     name: 'of a claim in two parts the first is told when the second fails',
     file: `${QUEUE}/claim-queue-tasks.ts`,
     text: 'if (first.length === 0) throw error;',
@@ -214,6 +228,13 @@ export const queueGuards = [
     text: 'WHERE ${STAMP} = g.stamp AND ${mayGo(days)}',
     replacement: 'WHERE t.ended_at IS NOT NULL AND g.stamp IS NOT NULL',
     test: pruning('a task that changes after its copy was made stays, and one that somebody holds is passed over'),
+  },
+  {
+    name: 'a removal leaves an attempt that is written out meanwhile, and its task',
+    file: `${QUEUE}/prune-task.sql.ts`,
+    text: " || '/' || (t.attempt_since IS NULL)",
+    replacement: '',
+    test: pruning('a task whose attempt is written out while it is being removed stays for the next pass, which takes the attempt too'),
   },
   {
     name: 'without an archive no task goes whose tenant wants copies',
