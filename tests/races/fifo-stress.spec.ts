@@ -5,7 +5,7 @@ import { runFifoStress } from '../support/fifo-stress';
 
 // `npm run test:stress` goes on for five minutes. A seed that was printed makes the same choices again: FIFO_SEED.
 
-const SECONDS = Number(process.env['FIFO_SECONDS'] ?? 12);
+const SECONDS = Number(process.env['FIFO_SECONDS'] ?? 20);
 const SEED = Number(process.env['FIFO_SEED'] ?? randomInt(1_000_000));
 const t = useDatabase();
 jest.setTimeout(SECONDS * 1_000 + 120_000);
