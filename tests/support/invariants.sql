@@ -462,6 +462,12 @@ GROUP BY t.tenant_id, t.id, t.last_retry_index
 HAVING (count(a.attempt_id), coalesce(max(a.retry_index), -1), count(DISTINCT a.attempt_id)) IS DISTINCT FROM
   (t.last_retry_index + 1::bigint, t.last_retry_index, t.last_retry_index + 1::bigint)
 UNION ALL
+SELECT 'LOG-1', 'queue task ' || t.id || ' is ' || t.state || ', held by ' || coalesce(t.owner, 'nobody') || ', its attempt stands '
+  || CASE WHEN t.attempt_since IS NULL THEN 'elsewhere' ELSE 'in it' END || ' and was made by ' || coalesce(t.attempt_owner, 'its holder')
+FROM runplane.queue_tasks t
+WHERE CASE WHEN t.attempt_since IS NULL THEN t.attempt_owner IS NOT NULL WHEN t.state = 'running' THEN t.owner IS NULL OR t.attempt_owner IS NOT NULL
+  ELSE t.state <> 'completed' OR t.attempt_owner IS NULL END
+UNION ALL
 SELECT 'TEN-1', 'attempt ' || a.attempt_id || ' is at no queue task of its tenant'
 FROM runplane.queue_attempts a WHERE NOT EXISTS (SELECT FROM runplane.queue_tasks t WHERE t.tenant_id = a.tenant_id AND t.id = a.task_id)
 UNION ALL

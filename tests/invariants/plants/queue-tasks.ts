@@ -43,6 +43,11 @@ export const OF_QUEUE_TASKS: readonly Plant[] = [
     plant: () => on.query(`UPDATE runplane.queue_tasks SET attempt_since = NULL, attempt_owner = NULL WHERE id = $1`, [world.doneTask]),
   },
   {
+    invariant: 'LOG-1',
+    says: /is completed, held by nobody, its attempt stands in it and was made by its holder/,
+    plant: () => on.query(`UPDATE runplane.queue_tasks SET attempt_owner = NULL WHERE id = $1`, [world.doneTask]),
+  },
+  {
     invariant: 'TEN-1',
     says: /is at no queue task of its tenant/,
     plant: () => on.query(`DELETE FROM runplane.queue_tasks WHERE id = $1`, [world.failedTask]),
