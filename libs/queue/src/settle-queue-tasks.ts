@@ -212,7 +212,10 @@ export async function settleQueueTask(at: At, { tenantId, ...settlement }: OneSe
   return { taskId, state, replayed: word === 'replayed' };
 }
 
-/** How often a statement is repeated whose task got into the count of a lane in between: each time somebody has just set a limit. */
+/**
+ * How often a statement is repeated whose task got into the count of a lane in between, or whose attempt was written out or has just begun: each time
+ * somebody has set a limit, or done something about this very task.
+ */
 const LOOKS_MAX = 5;
 
 async function settleUntilFree(at: At, given: readonly TenantSettlement[]): Promise<VerdictRow[]> {
@@ -224,7 +227,7 @@ async function settleUntilFree(at: At, given: readonly TenantSettlement[]): Prom
     done.push(...found.filter(({ taskId }) => !busy.has(taskId)));
     left = left.filter(({ taskId }) => busy.has(taskId));
     if (left.length > 0 && (isTx(at) || look === LOOKS_MAX))
-      throw new RestartTransaction('a lane has got a limit while its tasks were being locked');
+      throw new RestartTransaction('a lane has got a limit, or an attempt a row, while their tasks were being locked');
   }
   return done;
 }
