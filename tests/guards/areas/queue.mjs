@@ -113,8 +113,8 @@ export const queueGuards = [
   {
     name: 'of a shared statement a task that somebody holds is told alone',
     file: `${QUEUE}/settle-queue-tasks.ts`,
-    text: "if (row.isBusy) return { kind: 'busy' };",
-    replacement: '',
+    text: 'if (row === undefined || row.isBusy) return otherwise;',
+    replacement: 'if (row === undefined) return otherwise;',
     test: shared('one that somebody holds delays nobody else'),
   },
   {
