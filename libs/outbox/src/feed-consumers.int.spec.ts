@@ -33,6 +33,9 @@ async function written(events: Parameters<typeof append>[1]): Promise<FeedEvent[
 const cursorAt = (events: readonly FeedEvent[], index: number): string => events[index]?.cursor ?? '';
 const standsAt = async (name: string): Promise<string> => (await getFeedConsumer(t.db, { tenantId, name })).cursor;
 
+// Consumers hold retention, whoever made them.
+afterEach(() => t.db.pool.query(`DELETE FROM runplane.feed_consumers`));
+
 describe('a consumer', () => {
   test('registers once, and is told where it stands and how far behind', async () => {
     const from = await head();
@@ -130,7 +133,6 @@ describe('a consumer', () => {
       code: 'feed_consumers_full',
     });
     expect(await outbox().registerFeedConsumer({ tenantId: 'crowd', name: 'c1', after: 'now' })).toMatchObject({ created: false });
-    await t.db.pool.query(`DELETE FROM runplane.feed_consumers`);
   });
 });
 
@@ -194,7 +196,6 @@ describe('retention', () => {
       isExpired: false,
       holdsFloor: true,
     });
-    await t.db.pool.query(`DELETE FROM runplane.feed_consumers`);
   });
 
   test('waits for what a sink has not got, also for what it holds behind a blocked key', async () => {
@@ -279,7 +280,6 @@ describe('retention', () => {
   });
 
   test('of many processes at a time removes each row once', async () => {
-    await t.db.pool.query(`DELETE FROM runplane.feed_consumers`);
     await written({ streamId: 'r5', count: 60 });
     await markAsOld();
     const passes = await Promise.all([1, 2, 3].map(() => pruneOutboxOnce(t.db, { ...old, batch: 7 })));
