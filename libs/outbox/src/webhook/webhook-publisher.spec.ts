@@ -160,7 +160,7 @@ test('a call leaves nothing at the signal of whoever may stop it, which lives as
 
 test('an endpoint that is slow has not failed: what it had no time for is not tried, and comes with the next call', async () => {
   endpoint.answer = (_, response) => void setTimeout(() => response.end(), 60);
-  const records = Array.from({ length: 40 }, (_, n) => record(1, { partitionKey: `acme/${n}`, eventId: `e${n}` }));
+  const records = Array.from({ length: 80 }, (_, n) => record(1, { partitionKey: `acme/${n}`, eventId: `e${n}` }));
 
   const { outcomes, tried } = await publishAll(records, { keysAtOnce: 1 }, 3_000); // what has begun in its first half has the other half to end
 
